@@ -1,0 +1,1 @@
+//! The app room (being built).

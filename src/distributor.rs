@@ -1,0 +1,1 @@
+//! The distributor room (being built).

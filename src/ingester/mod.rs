@@ -1,0 +1,1 @@
+//! The ingester room (being built).

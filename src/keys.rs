@@ -1,0 +1,166 @@
+//! Ring keys, and sets of them.
+//!
+//! A [`KeySet`] is how the rooms meet over ownership: the ring computes which keys are ours,
+//! the series store asks. Neither knows the other.
+//!
+//! Invariant: `bounds` is strictly increasing and each bound toggles membership, so key `k` is
+//! in the set iff `first` xor (the number of bounds `<= k` is odd).
+
+/// 32-bit hash of a tenant and a label set, looked up on the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RingKey(pub u32);
+
+/// How many key prefixes the class table tells apart: one per value of a key's upper 16 bits.
+const PREFIXES: usize = 1 << 16;
+/// Two bits per prefix, 16 prefixes to a word: 16 KiB, so that it stays in the L1 cache.
+const CLASS_WORDS: usize = PREFIXES / 16;
+
+const CLASS_OUT: u32 = 0;
+const CLASS_IN: u32 = 1;
+const CLASS_MIXED: u32 = 2;
+
+/// A set of ring keys, kept as the bounds of its ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySet {
+    first: bool,
+    bounds: Box<[u32]>,
+    /// Answers most look-ups with one load; only worth its 16 KiB for a set that many share.
+    classes: Option<Box<[u32; CLASS_WORDS]>>,
+}
+
+impl KeySet {
+    pub fn none() -> Self {
+        Self { first: false, bounds: Box::default(), classes: None }
+    }
+
+    pub fn all() -> Self {
+        Self { first: true, bounds: Box::default(), classes: None }
+    }
+
+    /// The set whose membership of key 0 is `first` and changes at each of `bounds`.
+    ///
+    /// Bounds may come in any order; two equal bounds cancel each other, and a bound at 0 is
+    /// folded into `first`.
+    pub fn from_toggles(first: bool, mut bounds: Vec<u32>) -> Self {
+        bounds.sort_unstable();
+        let mut kept: Vec<u32> = Vec::with_capacity(bounds.len());
+        for bound in bounds {
+            if kept.last() == Some(&bound) {
+                kept.pop();
+            } else {
+                kept.push(bound);
+            }
+        }
+        let mut first = first;
+        if kept.first() == Some(&0) {
+            kept.remove(0);
+            first = !first;
+        }
+        Self { first, bounds: kept.into_boxed_slice(), classes: None }
+    }
+
+    /// Adds the class table: look-ups then cost one load for all but the prefixes a bound cuts.
+    pub fn with_class_table(mut self) -> Self {
+        let mut classes = Box::new([0_u32; CLASS_WORDS]);
+        let mut next = 0;
+        let mut inside = self.first;
+        for prefix in 0..PREFIXES {
+            let end = (prefix as u64 + 1) << 16;
+            let mut class = if inside { CLASS_IN } else { CLASS_OUT };
+            while next < self.bounds.len() && u64::from(self.bounds[next]) < end {
+                // A bound on the prefix's very first key changes all of it and mixes nothing.
+                let cuts = self.bounds[next] & 0xffff != 0;
+                inside = !inside;
+                class = match (cuts, class) {
+                    (true, _) | (_, CLASS_MIXED) => CLASS_MIXED,
+                    (false, _) => u32::from(inside),
+                };
+                next += 1;
+            }
+            classes[prefix / 16] |= class << (2 * (prefix % 16));
+        }
+        self.classes = Some(classes);
+        self
+    }
+
+    #[inline]
+    pub fn contains(&self, key: RingKey) -> bool {
+        if let Some(classes) = &self.classes {
+            let prefix = (key.0 >> 16) as usize;
+            match (classes[prefix / 16] >> (2 * (prefix % 16))) & 3 {
+                CLASS_OUT => return false,
+                CLASS_IN => return true,
+                _ => {}
+            }
+        }
+        let bounds_passed = self.bounds.partition_point(|&bound| bound <= key.0);
+        self.first ^ (bounds_passed & 1 == 1)
+    }
+
+    /// Number of keys in the set, of 2^32.
+    pub fn width(&self) -> u64 {
+        let mut width = 0;
+        let mut inside = self.first;
+        let mut start = 0_u64;
+        for &bound in &self.bounds {
+            if inside {
+                width += u64::from(bound) - start;
+            }
+            start = u64::from(bound);
+            inside = !inside;
+        }
+        if inside {
+            width += (1 << 32) - start;
+        }
+        width
+    }
+
+    /// The set's share of the key space, in 0..=1, exact to the last bit of the division.
+    pub fn share(&self) -> f64 {
+        self.width() as f64 / (1_u64 << 32) as f64
+    }
+
+    /// Number of range bounds; the memory of a set follows it.
+    pub fn bounds_len(&self) -> usize {
+        self.bounds.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn all_and_none_are_whole() {
+        assert!(KeySet::all().contains(RingKey(0)) && KeySet::all().contains(RingKey(u32::MAX)));
+        assert!(!KeySet::none().contains(RingKey(0)));
+        assert_eq!(KeySet::all().width(), 1 << 32);
+        assert_eq!(KeySet::none().width(), 0);
+    }
+
+    #[test]
+    fn equal_bounds_cancel_and_zero_folds() {
+        let set = KeySet::from_toggles(false, vec![7, 0, 7, 9]);
+        assert!(set.contains(RingKey(0)) && set.contains(RingKey(8)) && !set.contains(RingKey(9)));
+        assert_eq!(set.width(), 9);
+    }
+
+    proptest! {
+        #[test]
+        fn class_table_answers_as_the_bounds_do(
+            first: bool,
+            mut bounds in prop::collection::vec(any::<u32>(), 0..40),
+            aligned in prop::collection::vec(any::<u16>(), 0..20),
+            keys in prop::collection::vec(any::<u32>(), 0..200),
+        ) {
+            bounds.extend(aligned.into_iter().map(|prefix| u32::from(prefix) << 16));
+            let plain = KeySet::from_toggles(first, bounds.clone());
+            let fast = plain.clone().with_class_table();
+            let near = bounds.iter().flat_map(|&b| [b.wrapping_sub(1), b, b.wrapping_add(1)]);
+            for key in keys.into_iter().chain(near).map(RingKey) {
+                prop_assert_eq!(plain.contains(key), fast.contains(key));
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The limits room (being built).

@@ -1,0 +1,1 @@
+//! The ratelimit room (being built).

@@ -1,0 +1,3 @@
+//! The ring room (being built).
+
+pub mod model;

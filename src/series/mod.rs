@@ -1,0 +1,1 @@
+//! The series room (being built).

@@ -1,0 +1,1 @@
+//! The store room (being built).

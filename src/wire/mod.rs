@@ -1,0 +1,1 @@
+//! The wire room (being built).

@@ -1,0 +1,5 @@
+//! Golden tests: Cortex's own answers, one test per file of vectors.
+//!
+//! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
+
+mod vectors;
