@@ -4,6 +4,7 @@ pub mod app;
 pub mod config;
 pub mod telemetry;
 
+pub mod go_text;
 pub mod keys;
 pub mod labels;
 pub mod sync;

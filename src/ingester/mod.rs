@@ -1,1 +1,5 @@
 //! The ingester room (being built).
+
+pub mod acceptance;
+pub mod gate;
+pub mod metadata;

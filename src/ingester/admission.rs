@@ -1,0 +1,163 @@
+//! Checks on the whole push before anything of it is looked at, and who is in flight.
+//!
+//! They protect this process, not a tenant: pushes at once, and items a second. Order and texts
+//! are Cortex's. A refused push has changed nothing but the counters here.
+
+use crate::ratelimit::ewma::EwmaRate;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Limits of this instance; 0 is none. Cortex's `ingester.instance_limits`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InstanceLimits {
+    /// Items a second, as a moving average.
+    pub max_ingestion_rate: f64,
+    pub max_tenants: u64,
+    pub max_series: u64,
+    pub max_inflight_push_requests: u64,
+}
+
+/// Why a whole push is refused. The texts are Cortex's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Overload {
+    #[error("cannot push: too many inflight push requests in ingester")]
+    InFlight,
+    #[error("cannot push more samples: ingester's samples push rate limit reached")]
+    Rate,
+}
+
+/// Pushes in flight, their recent peak, and the rate of items that were accepted.
+pub struct Admission {
+    in_flight: AtomicU64,
+    peak: WindowMax,
+    rate: EwmaRate,
+}
+
+/// In flight until dropped.
+pub struct Permit<'a>(&'a Admission);
+
+impl Admission {
+    pub fn new(rate: EwmaRate) -> Self {
+        Self { in_flight: AtomicU64::new(0), peak: WindowMax::default(), rate }
+    }
+
+    /// Admits a push, or says which limit it would pass. The push itself counts as in flight.
+    pub fn admit(&self, limits: &InstanceLimits) -> Result<Permit<'_>, Overload> {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        let permit = Permit(self);
+        self.peak.note(in_flight);
+        let max = limits.max_inflight_push_requests;
+        if max > 0 && in_flight > max {
+            return Err(Overload::InFlight);
+        }
+        if limits.max_ingestion_rate > 0.0 && self.rate.rate() >= limits.max_ingestion_rate {
+            return Err(Overload::Rate);
+        }
+        Ok(permit)
+    }
+
+    /// Counts what a push stored: samples, histograms and metadata.
+    pub fn ingested(&self, items: u64) {
+        self.rate.add(items as i64);
+    }
+
+    /// Once a second: the rate's tick.
+    pub fn tick(&self) {
+        self.rate.tick();
+    }
+
+    /// Once a minute: the older window of the peak ends.
+    pub fn turn_window(&self) {
+        self.peak.turn(self.in_flight.load(Ordering::Relaxed));
+    }
+
+    pub fn rate(&self) -> f64 {
+        self.rate.rate()
+    }
+
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Most pushes in flight at once over the last one to two minutes.
+    pub fn in_flight_peak(&self) -> u64 {
+        self.peak.max()
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The greatest value of the current window and the one before, so that a spike of five
+/// milliseconds is still seen by a scrape a minute later.
+#[derive(Default)]
+struct WindowMax {
+    current: AtomicU64,
+    before: AtomicU64,
+}
+
+impl WindowMax {
+    fn note(&self, value: u64) {
+        // Statistics: a value noted while the window turns may land in either.
+        self.current.fetch_max(value, Ordering::Relaxed);
+    }
+
+    fn turn(&self, value_now: u64) {
+        self.before.store(self.current.swap(value_now, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn max(&self) -> u64 {
+        self.current.load(Ordering::Relaxed).max(self.before.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission() -> Admission {
+        Admission::new(EwmaRate::new(0.2, std::time::Duration::from_secs(1)))
+    }
+
+    #[test]
+    fn the_push_itself_counts_as_in_flight() {
+        let admission = admission();
+        let limits = InstanceLimits { max_inflight_push_requests: 1, ..Default::default() };
+        let first = admission.admit(&limits).expect("one is allowed");
+        assert_eq!(admission.admit(&limits).err(), Some(Overload::InFlight));
+        assert_eq!(admission.in_flight(), 1, "a refused push leaves");
+        drop(first);
+        assert!(admission.admit(&limits).is_ok());
+    }
+
+    #[test]
+    fn case_d4_a_short_spike_stays_visible_for_a_window() {
+        let admission = admission();
+        let limits = InstanceLimits::default();
+        let spike: Vec<_> = (0..7).map(|_| admission.admit(&limits)).collect();
+        drop(spike);
+        assert_eq!(admission.in_flight_peak(), 7);
+        admission.turn_window();
+        assert_eq!(admission.in_flight_peak(), 7);
+        admission.turn_window();
+        assert_eq!(admission.in_flight_peak(), 0);
+    }
+
+    #[test]
+    fn case_d1_the_first_tick_sets_the_average() {
+        let admission = admission();
+        let limits = InstanceLimits { max_ingestion_rate: 1000.0, ..Default::default() };
+        admission.ingested(5000);
+        admission.tick();
+        let mut ticks_blocked = 0;
+        while let Err(refusal) = admission.admit(&limits).map(drop) {
+            assert_eq!(refusal, Overload::Rate);
+            admission.tick();
+            ticks_blocked += 1;
+        }
+        assert_eq!(ticks_blocked, 8);
+        assert_eq!(admission.rate().round(), 839.0);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a tenant's metrics say of themselves (type, help, unit), counted and limited.
+//!
+//! Metadata is best effort, as in Cortex: a refused entry is counted and the push goes on.
+//! Bound: `per_user` metrics with `per_metric` entries each; both limits are Cortex's and off by
+//! default, so the texts are bounded by the distributor's length limit and the request size.
+
+use std::collections::BTreeMap;
+
+use crate::sync::Mutex;
+
+/// One distinct statement about a metric.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Metadata {
+    /// Number of the protobuf enum.
+    pub kind: i32,
+    pub help: Box<str>,
+    pub unit: Box<str>,
+}
+
+/// Local limits in force; `u64::MAX` is none.
+#[derive(Clone, Copy, Debug)]
+pub struct MetadataLimits {
+    pub per_user: u64,
+    pub per_metric: u64,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// First time seen: it goes to the store as well.
+    New,
+    Known,
+    PerUserLimit,
+    PerMetricLimit,
+}
+
+/// A tenant's metadata: metric → statement → when it was last seen, Unix milliseconds.
+#[derive(Default)]
+pub struct MetadataTable {
+    metrics: Mutex<BTreeMap<Box<str>, BTreeMap<Metadata, i64>>>,
+}
+
+impl MetadataTable {
+    /// Notes one entry.
+    ///
+    /// The per-metric limit is checked before the entry is looked up, so that a metric at its
+    /// limit refuses even what it knows: Cortex's rule.
+    pub fn note(&self, metric: &str, entry: Metadata, limits: MetadataLimits, now_ms: i64) -> Noted {
+        let mut metrics = self.metrics.lock().expect("no panic under this lock");
+        if !metrics.contains_key(metric) {
+            if metrics.len() as u64 >= limits.per_user {
+                return Noted::PerUserLimit;
+            }
+            metrics.insert(metric.into(), BTreeMap::new());
+        }
+        let entries = metrics.get_mut(metric).expect("inserted above");
+        if entries.len() as u64 >= limits.per_metric {
+            return Noted::PerMetricLimit;
+        }
+        match entries.insert(entry, now_ms) {
+            Some(_) => Noted::Known,
+            None => Noted::New,
+        }
+    }
+
+    /// Forgets what was last seen before `deadline_ms`; says how many entries went.
+    pub fn purge(&self, deadline_ms: i64) -> u64 {
+        let mut removed = 0;
+        let mut metrics = self.metrics.lock().expect("no panic under this lock");
+        metrics.retain(|_, entries| {
+            let before = entries.len();
+            entries.retain(|_, seen_ms| *seen_ms >= deadline_ms);
+            removed += (before - entries.len()) as u64;
+            !entries.is_empty()
+        });
+        removed
+    }
+
+    /// Number of entries, for the gauge.
+    pub fn len(&self) -> u64 {
+        let metrics = self.metrics.lock().expect("no panic under this lock");
+        metrics.values().map(|entries| entries.len() as u64).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.metrics.lock().expect("no panic under this lock").is_empty()
+    }
+
+    /// Entries in order of metric, at most `limit` metrics, for one metric when it is named.
+    pub fn list(&self, metric: Option<&str>, limit: usize) -> Vec<(String, Vec<Metadata>)> {
+        let metrics = self.metrics.lock().expect("no panic under this lock");
+        let wanted = metrics.iter().filter(|(name, _)| metric.is_none_or(|m| m == &***name));
+        wanted
+            .take(limit)
+            .map(|(name, entries)| (name.to_string(), entries.keys().cloned().collect()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_LIMITS: MetadataLimits = MetadataLimits { per_user: u64::MAX, per_metric: u64::MAX };
+
+    fn entry(help: &str) -> Metadata {
+        Metadata { kind: 1, help: help.into(), unit: "".into() }
+    }
+
+    #[test]
+    fn the_limits_count_metrics_and_entries() {
+        let table = MetadataTable::default();
+        let limits = MetadataLimits { per_user: 2, per_metric: 2 };
+        let note = |metric, help| table.note(metric, entry(help), limits, 0);
+        assert_eq!(note("a", "1"), Noted::New);
+        assert_eq!(note("a", "1"), Noted::Known);
+        assert_eq!(note("a", "2"), Noted::New);
+        assert_eq!(note("a", "3"), Noted::PerMetricLimit);
+        assert_eq!(note("a", "1"), Noted::PerMetricLimit, "a full metric refuses what it knows");
+        assert_eq!(note("b", "1"), Noted::New);
+        assert_eq!(note("c", "1"), Noted::PerUserLimit);
+        assert_eq!(table.len(), 3);
+    }
+
+    #[test]
+    fn a_purge_forgets_what_was_not_seen_again() {
+        let table = MetadataTable::default();
+        table.note("a", entry("1"), NO_LIMITS, 10);
+        table.note("b", entry("1"), NO_LIMITS, 10);
+        table.note("b", entry("1"), NO_LIMITS, 20);
+        assert_eq!(table.purge(15), 1);
+        assert_eq!(table.list(None, 10), [("b".to_owned(), vec![entry("1")])]);
+        assert_eq!(table.purge(21), 1);
+        assert!(table.is_empty());
+    }
+}
