@@ -71,12 +71,19 @@ impl SampleError {
     }
 
     /// The whole text of the answer, without `user=`.
-    pub fn text(&self, timestamp_ms: i64, bounds: &Bounds, series: &dyn std::fmt::Display) -> String {
+    pub fn text(
+        &self,
+        timestamp_ms: i64,
+        bounds: &Bounds,
+        series: &dyn std::fmt::Display,
+    ) -> String {
         let time = Rfc3339Ms(timestamp_ms);
         match self {
             Self::OutOfBounds | Self::TooOld if bounds.head_max_ms != i64::MIN => {
                 let head_max = Rfc3339Ms(bounds.head_max_ms);
-                format!("err: {self}. timestamp={time}, tsdbHeadMaxTimestamp={head_max}, series={series}")
+                format!(
+                    "err: {self}. timestamp={time}, tsdbHeadMaxTimestamp={head_max}, series={series}"
+                )
             }
             Self::OutOfBounds | Self::TooOld | Self::OutOfOrder => {
                 format!("err: {self}. timestamp={time}, series={series}")
@@ -136,7 +143,11 @@ impl Bounds {
 }
 
 /// A second sample at the newest time: fine if it is the same one.
-fn repeated(timestamp_ms: i64, new: Value<'_>, existing: Value<'_>) -> Result<Accepted, SampleError> {
+fn repeated(
+    timestamp_ms: i64,
+    new: Value<'_>,
+    existing: Value<'_>,
+) -> Result<Accepted, SampleError> {
     match (existing, new) {
         (existing, new) if existing == new => Ok(Accepted::Repeated),
         (Value::Float(existing), Value::Float(new)) => Err(SampleError::DuplicateFloat {
@@ -224,7 +235,8 @@ mod tests {
 
     #[test]
     fn texts_name_the_head_only_when_it_holds_something() {
-        let text = |error: SampleError, bounds: &Bounds| error.text(1_699_999_999_999, bounds, &"{}");
+        let text =
+            |error: SampleError, bounds: &Bounds| error.text(1_699_999_999_999, bounds, &"{}");
         let mut bounds = bounds(0);
         assert_eq!(
             text(SampleError::OutOfOrder, &bounds),

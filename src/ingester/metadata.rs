@@ -45,7 +45,13 @@ impl MetadataTable {
     ///
     /// The per-metric limit is checked before the entry is looked up, so that a metric at its
     /// limit refuses even what it knows: Cortex's rule.
-    pub fn note(&self, metric: &str, entry: Metadata, limits: MetadataLimits, now_ms: i64) -> Noted {
+    pub fn note(
+        &self,
+        metric: &str,
+        entry: Metadata,
+        limits: MetadataLimits,
+        now_ms: i64,
+    ) -> Noted {
         let mut metrics = self.metrics.lock().expect("no panic under this lock");
         if !metrics.contains_key(metric) {
             if metrics.len() as u64 >= limits.per_user {
