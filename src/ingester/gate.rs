@@ -11,9 +11,6 @@ const CLOSED: u64 = 1 << 63;
 /// Counts entries; once closed it lets nobody in.
 pub struct Gate(AtomicU64);
 
-/// Inside until dropped.
-pub struct Inside<'a>(&'a Gate);
-
 impl Default for Gate {
     fn default() -> Self {
         Self(AtomicU64::new(0))
@@ -22,26 +19,27 @@ impl Default for Gate {
 
 impl Gate {
     /// Enters, unless the gate has closed; then the tenant is gone and has to be made anew.
-    pub fn enter(&self) -> Option<Inside<'_>> {
+    ///
+    /// Who entered leaves exactly once; `tenants::Visit` sees to it.
+    #[must_use]
+    pub fn enter(&self) -> bool {
         // Acquire pairs with the release of `drop`: what the last one inside did is seen by the
         // one who closes. A count beyond 63 bits is out of reach.
         let before = self.0.fetch_add(1, Ordering::AcqRel);
         if before & CLOSED == 0 {
-            return Some(Inside(self));
+            return true;
         }
+        self.leave();
+        false
+    }
+
+    pub fn leave(&self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
-        None
     }
 
     /// Closes if nobody is inside. `true` means that nobody will ever be again.
     pub fn close_if_empty(&self) -> bool {
         self.0.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -52,12 +50,12 @@ mod tests {
     #[test]
     fn a_gate_closes_only_when_empty_and_stays_closed() {
         let gate = Gate::default();
-        let inside = gate.enter().expect("open");
+        assert!(gate.enter());
         assert!(!gate.close_if_empty());
-        drop(inside);
+        gate.leave();
         assert!(gate.close_if_empty());
-        assert!(gate.enter().is_none());
-        assert!(gate.enter().is_none());
+        assert!(!gate.enter());
+        assert!(!gate.enter());
     }
 }
 
@@ -74,8 +72,9 @@ mod model_tests {
             let visitor = {
                 let (gate, tenant_gone) = (gate.clone(), tenant_gone.clone());
                 loom::thread::spawn(move || {
-                    if let Some(_inside) = gate.enter() {
+                    if gate.enter() {
                         assert!(!tenant_gone.load(Ordering::Acquire));
+                        gate.leave();
                     }
                 })
             };
