@@ -4,6 +4,7 @@ pub mod app;
 pub mod config;
 pub mod telemetry;
 
+pub mod clock;
 pub mod exposition;
 pub mod go_text;
 pub mod keys;

@@ -6,7 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::clock::Now;
+use crate::ingester::Ingester;
+use crate::ingester::counters::MetadataReason;
+use crate::ingester::push::Request;
+use crate::ingester::standing::Standing;
+use crate::ingester::tenants::Tenant;
 use crate::sync::Mutex;
+use crate::wire::write_request::Metadata as Received;
 
 /// One distinct statement about a metric.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +39,14 @@ pub enum Noted {
     Known,
     PerUserLimit,
     PerMetricLimit,
+}
+
+/// What a push's metadata came to.
+pub(super) struct NotedAll<'a> {
+    /// Entries nobody has seen before; the store gets them.
+    pub(super) new: Vec<Received<'a>>,
+    /// Entries that no limit refused.
+    pub(super) ingested: u64,
 }
 
 /// A tenant's metadata: metric → statement → when it was last seen, Unix milliseconds.
@@ -100,6 +115,46 @@ impl MetadataTable {
             .take(limit)
             .map(|(name, entries)| (name.to_string(), entries.keys().cloned().collect()))
             .collect()
+    }
+}
+
+impl Ingester {
+    /// Notes the metadata of a push. Refusals are counted and never fail the push.
+    pub(super) fn note_metadata<'a>(
+        &self,
+        tenant: &Tenant,
+        standing: &Standing,
+        request: &Request<'a>,
+        now: Now,
+    ) -> NotedAll<'a> {
+        let limits = standing.metadata_limits();
+        let mut noted = NotedAll { new: Vec::new(), ingested: 0 };
+        for received in &request.metadata {
+            let metric = String::from_utf8_lossy(received.metric_family_name);
+            let text = |bytes| String::from_utf8_lossy(bytes).into();
+            let entry = Metadata {
+                kind: received.kind,
+                help: text(received.help),
+                unit: text(received.unit),
+            };
+            let refusal = match tenant.metadata.note(&metric, entry, limits, now.unix_ms) {
+                Noted::Known => None,
+                Noted::New => {
+                    noted.new.push(*received);
+                    None
+                }
+                Noted::PerUserLimit => Some(MetadataReason::PerUserLimit),
+                Noted::PerMetricLimit => Some(MetadataReason::PerMetricLimit),
+            };
+            match refusal {
+                None => noted.ingested += 1,
+                Some(reason) => tenant.counters.discard_metadata(reason, 1),
+            }
+        }
+        tenant.counters.metadata_created.add(noted.new.len() as u64);
+        self.counters.metadata.add(noted.ingested);
+        self.counters.metadata_failed.add(request.metadata.len() as u64 - noted.ingested);
+        noted
     }
 }
 

@@ -1,0 +1,510 @@
+//! What keeps the numbers true behind the pushes: recounts, cycles, cuts of heads, idle tenants.
+//!
+//! One thread runs all passes, one after the other, woken by the ring, by the limits, or by the
+//! second. None stops a push: each takes a tenant's locks for one stripe at a time.
+//!
+//! What must hold: a tenant's count and limit change together (`put_in_force`, then the recount's
+//! last step); a pass that fails for one tenant goes on with the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+
+use crate::clock::{Clock, Now};
+use crate::ingester::Ingester;
+use crate::ingester::standing::{Rules, Standing};
+use crate::ingester::tenants::Tenant;
+use crate::labels::Identity;
+use crate::limits::{NO_LIMIT, Snapshot};
+use crate::ring::RingSnapshot;
+use crate::series::head::{Cut, CutReason};
+use crate::series::{Fate, Kind, NewSeries, Progress, SeriesStore, Tick, UNLIMITED};
+use crate::store::Store;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::tenant::TenantId;
+
+/// How long the pass thread sleeps when nobody wakes it; the tick of the instance's rate.
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two looks at the heads.
+const HEAD_TICKS: u64 = 15;
+/// Ticks between two ticks of the tenants' rates.
+const TENANT_RATE_TICKS: u64 = 15;
+/// Ticks between two sweeps of limiters and retention.
+const SWEEP_TICKS: u64 = 300;
+/// A ring has been stable this long before series that are not ours are held against it.
+const MISMATCH_STABLE: Duration = Duration::from_secs(300);
+/// Share of created series that may be not ours; distributors and we may see a change of the
+/// ring some seconds apart.
+const MISMATCH_SHARE: f64 = 0.01;
+/// How long the ring's word is distrusted before it is tried again.
+const MISMATCH_RETRY: Duration = Duration::from_secs(900);
+/// Pushes that arrive in less than this many seconds keep an empty tenant.
+const EMPTY_TENANT_IDLE: Duration = Duration::from_secs(600);
+
+/// Wakes the pass thread ahead of its tick. Waking a thread that has a wake-up pending already is
+/// nothing lost: it looks at everything.
+#[derive(Clone)]
+pub struct Wake(crossbeam::channel::Sender<()>);
+
+/// The other end of [`Wake`].
+pub struct Wakes(crossbeam::channel::Receiver<()>);
+
+pub fn wakes() -> (Wake, Wakes) {
+    let (sender, receiver) = crossbeam::channel::bounded(1);
+    (Wake(sender), Wakes(receiver))
+}
+
+impl Wake {
+    pub fn wake(&self) {
+        // Full means that a wake-up is pending; closed, that nobody is left to wake.
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Why tenants were recounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecountReason {
+    RingChanged,
+    ShardSizeChanged,
+    OwnershipUnknown,
+}
+
+impl RecountReason {
+    pub const ALL: [Self; 3] = [Self::RingChanged, Self::ShardSizeChanged, Self::OwnershipUnknown];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::RingChanged => "ring_changed",
+            Self::ShardSizeChanged => "shard_size_changed",
+            Self::OwnershipUnknown => "ownership_unknown",
+        }
+    }
+}
+
+/// How recounts went.
+#[derive(Default)]
+pub struct RecountLog {
+    recounts: [AtomicU64; RecountReason::ALL.len()],
+    /// Duration of the last pass over all tenants that recounted any, in microseconds.
+    last_us: AtomicU64,
+    mismatch: AtomicBool,
+}
+
+impl RecountLog {
+    pub fn recounts(&self, reason: RecountReason) -> u64 {
+        self.recounts[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub fn last_seconds(&self) -> f64 {
+        self.last_us.load(Ordering::Relaxed) as f64 / 1e6
+    }
+
+    /// Series arrive that the ring does not assign to us; ownership counts as unknown.
+    pub fn is_mismatch(&self) -> bool {
+        self.mismatch.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs passes until its [`Wake`]s are gone or the ingester stops.
+pub struct PassLoop {
+    ingester: Arc<Ingester>,
+    clock: Clock,
+    seen: Seen,
+    mismatch: Mismatch,
+    ticks: u64,
+    cycle_due_ns: i64,
+}
+
+/// What the last renewal was made from.
+#[derive(Default)]
+struct Seen {
+    ring: Option<Arc<RingSnapshot>>,
+    limits: Option<Arc<Snapshot>>,
+    mismatch: bool,
+}
+
+/// Evidence on whether the ring's word on our keys is right.
+#[derive(Default)]
+struct Mismatch {
+    ring_generation: u64,
+    since_ns: i64,
+    created: u64,
+    not_owned: u64,
+    distrusted_at_ns: Option<i64>,
+}
+
+impl PassLoop {
+    pub fn new(ingester: Arc<Ingester>, clock: Clock) -> Self {
+        let seen = Seen::default();
+        Self { ingester, clock, seen, mismatch: Mismatch::default(), ticks: 0, cycle_due_ns: 0 }
+    }
+
+    /// The thread's body.
+    pub fn run(mut self, wakes: &Wakes) {
+        let mut tick_due_ns = self.clock.now().steady_ns;
+        while !self.ingester.is_stopped() {
+            let now_ns = self.clock.now().steady_ns;
+            let wait = Duration::from_nanos(u64::try_from(tick_due_ns - now_ns).unwrap_or(0));
+            let woken = wakes.0.recv_timeout(wait);
+            let now = self.clock.now();
+            self.renew(now);
+            if now.steady_ns >= tick_due_ns {
+                tick_due_ns = now.steady_ns + TICK.as_nanos() as i64;
+                self.tick(now);
+            } else if woken == Err(crossbeam::channel::RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    }
+
+    /// Brings every tenant up to date with ring and limits, if either has changed.
+    pub fn renew(&mut self, now: Now) {
+        let ring = self.ingester.ring.load();
+        let limits = self.ingester.overrides.snapshot();
+        let mismatch = self.mismatch.distrusted_at_ns.is_some();
+        let same = self.seen.ring.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &ring))
+            && self.seen.limits.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &limits))
+            && self.seen.mismatch == mismatch;
+        if same {
+            return;
+        }
+        let mut recounted = false;
+        for tenant in self.ingester.tenants.all() {
+            recounted |= self.ingester.renew_tenant(&tenant, &ring, &limits, now);
+        }
+        if recounted {
+            let took_ns = self.clock.now().steady_ns - now.steady_ns;
+            let took_us = u64::try_from(took_ns / 1000).unwrap_or(0);
+            self.ingester.recounts.last_us.store(took_us, Ordering::Relaxed);
+        }
+        self.seen = Seen { ring: Some(ring), limits: Some(limits), mismatch };
+    }
+
+    /// What is due by time alone.
+    pub fn tick(&mut self, now: Now) {
+        self.ticks += 1;
+        let ingester = &*self.ingester;
+        ingester.admission.tick();
+        let tenants = ingester.tenants.all();
+        if self.ticks % TENANT_RATE_TICKS == 0 {
+            for tenant in &tenants {
+                tenant.api_rate.tick();
+                tenant.rule_rate.tick();
+            }
+        }
+        if self.ticks % HEAD_TICKS == 0 {
+            for tenant in &tenants {
+                ingester.cut_head(tenant, now);
+            }
+        }
+        if now.steady_ns >= self.cycle_due_ns {
+            let period = ingester.config.active_series_metrics_update_period.as_duration();
+            self.cycle_due_ns = now.steady_ns + period.as_nanos() as i64;
+            ingester.admission.turn_window();
+            for tenant in &tenants {
+                ingester.cycle(tenant, now);
+            }
+            self.weigh_evidence(now);
+        }
+        if self.ticks % SWEEP_TICKS == 0 {
+            ingester.sweep(now);
+        }
+    }
+
+    /// Compares what was created with what of it the ring calls ours.
+    fn weigh_evidence(&mut self, now: Now) {
+        let mut created = 0;
+        let mut not_owned = 0;
+        for tenant in self.ingester.tenants.all() {
+            let counts = tenant.series.counts();
+            created += counts.created_total;
+            not_owned += counts.created_not_owned_total;
+        }
+        let generation = self.ingester.ring.generation();
+        if self.mismatch.judge(generation, created, not_owned, now.steady_ns) {
+            tracing::warn!(
+                created = created,
+                not_owned = not_owned,
+                "more than 1 % of the created series are not ours by the ring: replication \
+                 factor, zone awareness, extend writes, sharding strategy or shard sizes differ \
+                 from the distributors'; series limits act on the in-memory count until it ends"
+            );
+        }
+        let distrusted = self.mismatch.distrusted_at_ns.is_some();
+        self.ingester.recounts.mismatch.store(distrusted, Ordering::Relaxed);
+    }
+}
+
+impl Mismatch {
+    /// Weighs one cycle's totals; `true` when distrust begins.
+    fn judge(&mut self, generation: u64, created: u64, not_owned: u64, now_ns: i64) -> bool {
+        let passed = |since_ns: i64, time: Duration| now_ns - since_ns >= time.as_nanos() as i64;
+        if let Some(at_ns) = self.distrusted_at_ns {
+            if self.ring_generation != generation || passed(at_ns, MISMATCH_RETRY) {
+                *self = Self { ring_generation: generation, since_ns: now_ns, created, not_owned, distrusted_at_ns: None };
+            }
+            return false;
+        }
+        // Totals fall when a tenant goes; then the evidence begins anew, as with a new ring.
+        if self.ring_generation != generation || created < self.created || not_owned < self.not_owned {
+            *self = Self { ring_generation: generation, since_ns: now_ns, created, not_owned, distrusted_at_ns: None };
+            return false;
+        }
+        let (new, strange) = (created - self.created, not_owned - self.not_owned);
+        if !passed(self.since_ns, MISMATCH_STABLE) {
+            return false;
+        }
+        self.since_ns = now_ns;
+        self.created = created;
+        self.not_owned = not_owned;
+        if strange as f64 <= new as f64 * MISMATCH_SHARE {
+            return false;
+        }
+        self.distrusted_at_ns = Some(now_ns);
+        true
+    }
+}
+
+impl Ingester {
+    /// A tenant's standing by the ring and limits of now.
+    pub(super) fn work_out(&self, id: &TenantId, before: Option<&Standing>) -> Standing {
+        let ring = self.ring.load();
+        let limits = self.overrides.snapshot();
+        Standing::new(id, limits.limits(id), &ring, self.standing_rules(), before)
+    }
+
+    fn standing_rules(&self) -> Rules {
+        Rules {
+            mode: self.config.series_limit_mode,
+            shard_by_all_labels: self.role.shard_by_all_labels,
+            shuffle_sharding: self.role.shuffle_sharding,
+            mismatch: self.recounts.is_mismatch(),
+        }
+    }
+
+    /// Brings one tenant up to date; says whether it was recounted.
+    fn renew_tenant(
+        &self,
+        tenant: &Tenant,
+        ring: &RingSnapshot,
+        limits: &Snapshot,
+        now: Now,
+    ) -> bool {
+        let before = tenant.standing.load_full();
+        let rules = self.standing_rules();
+        let standing = Standing::new(&tenant.id, limits.limits(&tenant.id), ring, rules, Some(&before));
+        if standing.is_same(&before) {
+            return false;
+        }
+        let standing = Arc::new(standing);
+        let hold = self.config.series_limit_hold_timeout.as_duration().as_secs();
+        let deadline = now.steady_s().saturating_add(u32::try_from(hold).unwrap_or(u32::MAX));
+        // Pushes match label sets by the standing they load, so the store must know the new
+        // generation first: what matched by the old one is then left to the labels pass.
+        let labels_due = self.count_labels(&tenant.series, Some(&before), &standing);
+        put_in_force(&tenant.series, Some(&before), &standing, Tick::from_secs(deadline));
+        tenant.standing.store(Arc::clone(&standing));
+        let recounted = standing.epoch != before.epoch;
+        if recounted {
+            tenant.series.begin_recount(standing.view());
+            while tenant.series.recount_step() == Progress::More {}
+            let reason = match (standing.unknown, standing.is_same_ring(&before)) {
+                (Some(_), _) => RecountReason::OwnershipUnknown,
+                (None, true) => RecountReason::ShardSizeChanged,
+                (None, false) => RecountReason::RingChanged,
+            };
+            self.recounts.recounts[reason as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        if labels_due {
+            self.read_labels(tenant, &standing);
+        }
+        recounted
+    }
+
+    /// Switches counting by metric and by label set on or off as the limits ask; says whether
+    /// the labels of the series that are there have to be read for it.
+    pub(super) fn count_labels(
+        &self,
+        series: &SeriesStore,
+        before: Option<&Standing>,
+        standing: &Standing,
+    ) -> bool {
+        let counts_metrics = |standing: &Standing| {
+            standing.local_limits(&standing.shape).per_metric < NO_LIMIT
+        };
+        let sets = |standing: &Standing| !standing.limits.limits_per_label_set.is_empty();
+        let mut due = false;
+        match (before.is_some_and(counts_metrics), counts_metrics(standing)) {
+            (false, true) => {
+                series.enable_metric_counts();
+                due = true;
+            }
+            (true, false) => series.disable_metric_counts(),
+            _ => {}
+        }
+        let same_sets = before.is_some_and(|before| {
+            before.label_sets_generation == standing.label_sets_generation
+        });
+        match (before.is_some_and(sets), sets(standing)) {
+            (_, true) if !same_sets || !before.is_some_and(sets) => {
+                series.enable_label_sets(standing.label_sets_generation);
+                due = true;
+            }
+            (true, false) => series.disable_label_sets(),
+            _ => {}
+        }
+        due && series.counts().series.in_memory > 0
+    }
+
+    /// The labels pass: tells the tracker what the series that are there refer to.
+    pub(super) fn read_labels(&self, tenant: &Tenant, standing: &Standing) {
+        let Some(store) = &self.store else {
+            return;
+        };
+        let sets = &standing.limits.limits_per_label_set;
+        let generation = standing.label_sets_generation;
+        let mut matched = Vec::new();
+        let read = store.for_each_head_series(&tenant.id, |identity, labels| {
+            sets.matches(|name| labels.get(name).unwrap_or_default(), &mut matched);
+            tenant.series.assign(identity, labels.metric_name(), &matched, generation);
+        });
+        match read {
+            Ok(_) => {
+                let missed = tenant.series.labels_pass_done();
+                if missed > 0 {
+                    tracing::warn!(tenant = %tenant.id, missed, "series without labels in the store are not counted by metric and label set");
+                }
+            }
+            // The counts stay unknown and refuse nothing; the next change tries again.
+            Err(error) => {
+                tracing::error!(tenant = %tenant.id, %error, "cannot read labels for limits by metric and label set");
+            }
+        }
+    }
+
+    /// The minute cycle of one tenant.
+    fn cycle(&self, tenant: &Arc<Tenant>, now: Now) {
+        let idle_s = self.config.active_series_metrics_idle_timeout.as_duration().as_secs();
+        let idle_before = u64::from(now.steady_s()).saturating_sub(idle_s);
+        tenant.series.cycle(Tick::from_secs(u32::try_from(idle_before).unwrap_or(0)));
+        let retain_ms = i64::try_from(self.config.metadata_retain_period.0).unwrap_or(i64::MAX);
+        let removed = tenant.metadata.purge(now.unix_ms.saturating_sub(retain_ms));
+        tenant.counters.metadata_removed.add(removed);
+        let idle_ns = EMPTY_TENANT_IDLE.as_nanos() as i64;
+        let is_idle = |tenant: &Tenant| now.steady_ns - tenant.pushed_at_ns() >= idle_ns;
+        if is_idle(tenant) {
+            self.tenants.remove_if(tenant, |tenant| {
+                let empty = tenant.series.counts().series.in_memory == 0;
+                empty && tenant.metadata.is_empty() && is_idle(tenant)
+            });
+        }
+    }
+
+    /// Drops what the head of one tenant drops now.
+    fn cut_head(&self, tenant: &Tenant, now: Now) {
+        while let Some(cut) = self.due_cut(tenant, now) {
+            self.learn_newest(tenant);
+            let mut failed = None;
+            let removed = tenant.series.purge(
+                cut.before_ms,
+                |_| Fate::Keep,
+                |gone| failed = self.drop_heads(tenant, gone, cut).err().or(failed.take()),
+            );
+            let left = tenant.series.counts().series.in_memory > 0;
+            let mut head = tenant.head.lock().expect("no panic under this lock");
+            head.cut(cut.before_ms, left.then_some(cut.before_ms));
+            drop(head);
+            tracing::info!(
+                tenant = %tenant.id, removed, before_ms = cut.before_ms,
+                idle = cut.reason == CutReason::Idle, "head cut"
+            );
+            if let Some(error) = failed {
+                // The rows are dropped by the next cut after a restart; counts are right now.
+                tracing::error!(tenant = %tenant.id, %error, "cannot drop head rows");
+            }
+            if cut.reason == CutReason::Idle {
+                return;
+            }
+        }
+    }
+
+    fn due_cut(&self, tenant: &Tenant, now: Now) -> Option<Cut> {
+        // Without a store of our own the head is somebody else's.
+        self.store.as_ref()?;
+        tenant.head.lock().expect("no panic under this lock").due(now.unix_ms)
+    }
+
+    fn drop_heads(
+        &self,
+        tenant: &Tenant,
+        gone: &[Identity],
+        cut: Cut,
+    ) -> Result<(), crate::store::StoreError> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        let is_gone = |identity| !tenant.series.contains(identity);
+        store.drop_heads(&tenant.id, gone, Some(cut.before_ms), is_gone).map(drop)
+    }
+
+    /// Asks the store for newest times that a restart has left unknown.
+    fn learn_newest(&self, tenant: &Tenant) {
+        let Some(store) = &self.store else {
+            return;
+        };
+        let mut unknown = Vec::new();
+        tenant.series.purge_where(
+            |candidate| {
+                if candidate.newest_ms.is_none() {
+                    unknown.push(candidate.identity);
+                }
+                Fate::Keep
+            },
+            |_| {},
+        );
+        for identity in unknown {
+            match store.newest_sample(&tenant.id, identity) {
+                Ok(newest) => {
+                    // A series without a sample left is older than any cut.
+                    let newest_ms = newest.map_or(i64::MIN + 1, |sample| sample.t_ms);
+                    tenant.series.learn_newest(identity, newest_ms);
+                }
+                Err(error) => {
+                    tracing::error!(tenant = %tenant.id, %error, "cannot read a newest sample");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Limiters forget idle tenants; the store forgets what is too old.
+    fn sweep(&self, now: Now) {
+        self.limiter.sweep(now.steady_ns);
+        self.histogram_limiter.sweep(now.steady_ns);
+        if let Some(store) = &self.store {
+            match store.apply_retention(now.unix_ms) {
+                Ok(0) => {}
+                Ok(blocks) => tracing::info!(blocks, "retention dropped blocks"),
+                Err(error) => tracing::error!(%error, "cannot apply the retention"),
+            }
+        }
+    }
+}
+
+/// Puts a standing's limits in force: at once what the operator changed and what rises; when the
+/// recount ends what falls because ownership moved.
+pub(super) fn put_in_force(
+    series: &SeriesStore,
+    before: Option<&Standing>,
+    standing: &Standing,
+    deadline: Tick,
+) {
+    match before {
+        Some(before) if before.epoch != standing.epoch => {
+            series.set_limits(standing.local_limits(&before.shape));
+            series.hold(standing.epoch, standing.local_limits(&standing.shape), deadline);
+        }
+        _ => series.set_limits(standing.local_limits(&standing.shape)),
+    }
+}

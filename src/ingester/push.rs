@@ -1,0 +1,314 @@
+//! One push, from received bytes to a verdict on every series.
+//!
+//! Nearly all series of a push are known, in order and in bounds; one touch settles them and
+//! their samples are written as they came. Of the others `judge.rs` looks at each sample.
+//!
+//! Invariant: whatever ends a push early leaves no series that it created.
+
+use crate::ingester::acceptance::Bounds;
+use crate::ingester::standing::Standing;
+use crate::ingester::tenants::Tenant;
+use crate::ingester::{Ingester, Now, PushError};
+use crate::labels::Identity;
+use crate::series::{Batch, Item, Kind, Order, Verdict};
+use crate::store::{Store, Writer};
+use crate::wire::DecodeError;
+use crate::wire::write_request::{Metadata, Series, Summary, WriteRequest};
+
+/// Series that scratch keeps room for between requests; a larger request's memory is given back.
+const SCRATCH_SERIES_KEPT: usize = 1 << 15;
+
+/// Memory that requests on one thread use in turn.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) arena: Vec<u8>,
+    pub(super) rows: Vec<Row>,
+    batch: Batch,
+    /// Row of each item of the batch.
+    item_rows: Vec<u32>,
+    /// Pending series that this push holds.
+    pub(super) held: Vec<Identity>,
+    pub(super) label_sets: Vec<u16>,
+}
+
+/// One series of the request.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub(super) series: Series,
+    pub(super) identity: Identity,
+    pub(super) state: RowState,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum RowState {
+    /// Nothing that could make or touch a series.
+    Empty,
+    /// Settled by the touch.
+    Touched,
+    /// Left by the touch.
+    Left(Verdict),
+    /// Not touched: some of its samples may be refused by themselves.
+    Doubtful,
+}
+
+/// A request that has been read and found sound.
+pub(super) struct Request<'a> {
+    pub(super) body: &'a [u8],
+    pub(super) summary: Summary,
+    pub(super) metadata: Vec<Metadata<'a>>,
+}
+
+/// What became of a push's items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) samples: u64,
+    pub(super) samples_failed: u64,
+    pub(super) histograms: u64,
+    pub(super) histograms_failed: u64,
+    pub(super) exemplars: u64,
+    pub(super) exemplars_failed: u64,
+    /// Smallest and largest time of what was stored.
+    pub(super) times_ms: Option<(i64, i64)>,
+}
+
+/// One push under way.
+pub(super) struct Push<'a> {
+    pub(super) ingester: &'a Ingester,
+    pub(super) tenant: &'a Tenant,
+    pub(super) standing: &'a Standing,
+    pub(super) body: &'a [u8],
+    pub(super) now: Now,
+    /// Histograms are taken: enabled for the tenant, and within its rate.
+    pub(super) takes_histograms: bool,
+    pub(super) bounds: Bounds,
+    pub(super) tally: Tally,
+    first_failure: Option<String>,
+}
+
+impl Scratch {
+    /// Reads and checks a whole request; a malformed one has changed nothing.
+    pub(super) fn read<'a>(&mut self, body: &'a [u8]) -> Result<Request<'a>, DecodeError> {
+        self.rows.clear();
+        self.held.clear();
+        let mut request = WriteRequest::new(body, &mut self.arena)?;
+        while let Some(series) = request.next_series()? {
+            self.rows.push(Row { series, identity: Identity(0), state: RowState::Empty });
+        }
+        Ok(Request { body, summary: request.summary, metadata: request.metadata().collect() })
+    }
+
+    /// Gives back what an unusually large request has grown.
+    pub(super) fn trim(&mut self) {
+        if self.rows.capacity() > SCRATCH_SERIES_KEPT {
+            *self = Self::default();
+        }
+    }
+}
+
+impl<'a> Push<'a> {
+    pub(super) fn new(
+        ingester: &'a Ingester,
+        tenant: &'a Tenant,
+        standing: &'a Standing,
+        request: &Request<'a>,
+        now: Now,
+    ) -> Self {
+        Self {
+            ingester,
+            tenant,
+            standing,
+            body: request.body,
+            now,
+            takes_histograms: standing.limits.enable_native_histograms,
+            bounds: bounds(ingester.store.is_some(), tenant, standing, &request.summary),
+            tally: Tally::default(),
+            first_failure: None,
+        }
+    }
+
+    /// Notes what the answer has to say, unless something before it failed already.
+    pub(super) fn fail(&mut self, text: impl FnOnce() -> String) {
+        self.first_failure.get_or_insert_with(text);
+    }
+
+    /// Admits, stores and counts every series of the request.
+    pub(super) fn run(
+        mut self,
+        scratch: &mut Scratch,
+        new_metadata: &[Metadata<'_>],
+    ) -> Result<(Tally, Option<String>), PushError> {
+        self.touch_known(scratch);
+        let stored = match &self.ingester.store {
+            Some(store) => self.admit_and_store(scratch, store, new_metadata),
+            None => self.admit_all(scratch, None),
+        };
+        match stored {
+            Ok(()) => self.tenant.series.confirm(&scratch.held),
+            Err(_) => self.tenant.series.release(&scratch.held),
+        }
+        stored.map(|()| (self.tally, self.first_failure))
+    }
+
+    /// One pass that computes identities, then one touch of all series that look plain.
+    fn touch_known(&self, scratch: &mut Scratch) {
+        let Scratch { arena, rows, batch, item_rows, .. } = scratch;
+        batch.clear();
+        item_rows.clear();
+        for (at, row) in rows.iter_mut().enumerate() {
+            row.identity = self.ingester.hasher.identity(row.series.labels(self.body, arena));
+            row.state = self.first_look(&row.series);
+            if row.state != RowState::Touched {
+                continue;
+            }
+            if let Some((first_ms, newest_ms)) = row.series.time_range_ms() {
+                let kind = self.kind(&row.series);
+                batch.push(Item { identity: row.identity, first_ms, newest_ms, kind });
+                item_rows.push(at as u32);
+            }
+        }
+        let order = if self.ingester.store.is_some() { Order::Strict } else { Order::Any };
+        self.tenant.series.touch(batch, order, self.now.tick);
+        for slow in batch.slow() {
+            let row = item_rows[slow.item as usize] as usize;
+            rows[row].state = RowState::Left(slow.verdict);
+        }
+    }
+
+    /// What a series is before anybody has looked for it.
+    fn first_look(&self, series: &Series) -> RowState {
+        let histograms = if self.takes_histograms { series.histograms } else { 0 };
+        if series.samples + histograms == 0 {
+            return RowState::Empty;
+        }
+        let Some((oldest_ms, newest_ms)) = series.time_range_ms() else {
+            return RowState::Empty;
+        };
+        let valid = histograms == 0
+            || series.histograms(self.body).all(|raw| {
+                raw.decode().is_ok_and(|histogram| histogram.validate().is_ok())
+            });
+        // Left-out histograms have times too, so the range says nothing of the samples alone.
+        let whole = histograms == series.histograms;
+        let in_bounds = !self.bounds.rules_out(oldest_ms)
+            && self.reaches(oldest_ms)
+            && self.reaches(newest_ms);
+        if valid && whole && in_bounds { RowState::Touched } else { RowState::Doubtful }
+    }
+
+    /// A series with both samples and histograms counts as what comes last, as it is stored.
+    pub(super) fn kind(&self, series: &Series) -> Kind {
+        if self.takes_histograms && series.has_histogram() {
+            Kind::NativeHistogram
+        } else {
+            Kind::Float
+        }
+    }
+
+    /// Whether the store can keep a sample of this time at all.
+    pub(super) fn reaches(&self, timestamp_ms: i64) -> bool {
+        let store = self.ingester.store.as_deref();
+        store.is_none_or(|store| store.accepts(timestamp_ms, self.now.unix_ms))
+    }
+
+    fn admit_and_store(
+        &mut self,
+        scratch: &mut Scratch,
+        store: &Store,
+        new_metadata: &[Metadata<'_>],
+    ) -> Result<(), PushError> {
+        let mut writer = store.begin(&self.tenant.id, self.now.unix_ms, scratch.rows.len());
+        for entry in new_metadata {
+            writer.metadata(&crate::store::Metadata {
+                metric: entry.metric_family_name,
+                kind: entry.kind,
+                help: entry.help,
+                unit: entry.unit,
+            })?;
+        }
+        self.admit_all(scratch, Some(&mut writer))?;
+        writer.commit()?;
+        Ok(())
+    }
+
+    /// Every series in the order of the request, so that the answer names the first failure.
+    fn admit_all(
+        &mut self,
+        scratch: &mut Scratch,
+        mut writer: Option<&mut Writer<'_>>,
+    ) -> Result<(), PushError> {
+        for at in 0..scratch.rows.len() {
+            let row = scratch.rows[at];
+            let writer = writer.as_deref_mut();
+            match row.state {
+                RowState::Touched => self.take_whole(&row, writer)?,
+                RowState::Empty => self.take_nothing(&row, writer)?,
+                RowState::Left(_) | RowState::Doubtful => self.judge(&row, scratch, writer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A series that the touch settled: all of it is taken.
+    fn take_whole(&mut self, row: &Row, writer: Option<&mut Writer<'_>>) -> Result<(), PushError> {
+        let series = &row.series;
+        self.tally.samples += u64::from(series.samples);
+        self.tally.histograms += u64::from(series.histograms);
+        if let Some((oldest_ms, newest_ms)) = series.time_range_ms() {
+            self.tally.include(oldest_ms, newest_ms);
+        }
+        let Some(writer) = writer else {
+            return self.take_exemplars(row, true, None);
+        };
+        for sample in series.samples(self.body) {
+            let bits = sample.value.to_bits();
+            writer.sample(row.identity, sample.timestamp_ms, bits, sample.start_timestamp_ms)?;
+        }
+        if series.has_histogram() {
+            for raw in series.histograms(self.body) {
+                writer.histogram(row.identity, raw.timestamp_ms(), raw.bytes())?;
+            }
+        }
+        self.take_exemplars(row, true, Some(writer))
+    }
+
+    /// A series without samples: its labels are checked, and its exemplars may belong to one.
+    fn take_nothing(
+        &mut self,
+        row: &Row,
+        writer: Option<&mut Writer<'_>>,
+    ) -> Result<(), PushError> {
+        self.check_order(row)?;
+        let exists = row.series.exemplars > 0 && self.tenant.series.contains(row.identity);
+        self.take_exemplars(row, exists, writer)
+    }
+}
+
+impl Tally {
+    pub(super) fn include(&mut self, oldest_ms: i64, newest_ms: i64) {
+        self.times_ms = Some(match self.times_ms {
+            None => (oldest_ms, newest_ms),
+            Some((oldest, newest)) => (oldest.min(oldest_ms), newest.max(newest_ms)),
+        });
+    }
+}
+
+/// What the push's samples are judged by. Without a store of our own, whoever stores them judges.
+fn bounds(judged_here: bool, tenant: &Tenant, standing: &Standing, summary: &Summary) -> Bounds {
+    let discard_out_of_order = summary.discard_out_of_order;
+    if !judged_here {
+        return Bounds {
+            min_valid_ms: i64::MIN,
+            head_max_ms: i64::MIN,
+            out_of_order_window_ms: 0,
+            discard_out_of_order,
+        };
+    }
+    let head = tenant.head.lock().expect("no panic under this lock");
+    let window_ms = standing.limits.out_of_order_time_window.0;
+    Bounds {
+        min_valid_ms: head.appendable_from_ms(),
+        head_max_ms: head.samples_ms().map_or(i64::MIN, |(_, newest_ms)| newest_ms),
+        out_of_order_window_ms: i64::try_from(window_ms).unwrap_or(i64::MAX),
+        discard_out_of_order,
+    }
+}

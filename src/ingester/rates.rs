@@ -1,0 +1,106 @@
+//! A tenant's rates on the ingester's push path.
+//!
+//! They guard against a distributor that is bypassed or misconfigured, and stand for one where
+//! there is none. They must never refuse what compliant distributors admitted: behind those, an
+//! ingester sees its share of a tenant's writes, and allows a tolerance above it.
+
+use crate::ingester::config::CheckIngestionLimits;
+use crate::ingester::counters::{DiscardReason, MetadataReason};
+use crate::ingester::push::{Push, Request};
+use crate::ingester::standing::Standing;
+use crate::ingester::{Ingester, PushError};
+use crate::limits::IngestionRateStrategy;
+use crate::ratelimit::RATE_UNLIMITED;
+use crate::ratelimit::tenants::{Budget, Charge, Items, OverRate};
+
+/// How far above its share of a tenant's rate an instance lets pushes pass behind distributors:
+/// the share of a moment is not the share of the long run.
+const TOLERANCE: f64 = 1.5;
+
+/// What a limit of the tenant comes to here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Check {
+    None,
+    /// The configured rate as it is.
+    Whole,
+    /// This part of it.
+    Part(f64),
+}
+
+impl Ingester {
+    /// Charges the tenant's rate for all items of a push, then that of native histograms.
+    ///
+    /// Over the first the push is refused; over the second only its histograms are left out,
+    /// and what the first was charged for them is given back.
+    pub(super) fn charge(
+        &self,
+        push: &mut Push<'_>,
+        request: &Request<'_>,
+    ) -> Result<Option<Charge>, PushError> {
+        let (tenant, now_ns) = (push.tenant, push.now.steady_ns);
+        let check = self.check(push.standing);
+        if check == Check::None {
+            return Ok(None);
+        }
+        let limits = &push.standing.limits;
+        let summary = &request.summary;
+        let samples = summary.samples + summary.histograms;
+        let credits = samples + summary.exemplars + summary.metadata;
+        let budget = || check.budget(limits.ingestion_rate, limits.ingestion_burst_size);
+        let taken = self.limiter.take(&tenant.id, credits, now_ns, budget);
+        let mut charge = taken.map_err(|over| {
+            tenant.counters.discard_samples(DiscardReason::RateLimited, samples);
+            tenant.counters.discard_exemplars(summary.exemplars);
+            tenant.counters.discard_metadata(MetadataReason::RateLimited, summary.metadata);
+            let items = Items::Ingestion { samples, metadata: summary.metadata };
+            PushError::RateLimited { text: self.text(over, items), wait_ns: over.wait_ns }
+        })?;
+        let histograms = if push.takes_histograms { summary.histograms } else { 0 };
+        if histograms == 0 {
+            return Ok(Some(charge));
+        }
+        let (rate, burst) =
+            (limits.native_histogram_ingestion_rate, limits.native_histogram_ingestion_burst_size);
+        let budget = || check.budget(rate, burst);
+        if let Err(over) = self.histogram_limiter.take(&tenant.id, histograms, now_ns, budget) {
+            let reason = DiscardReason::NativeHistogramRateLimited;
+            tenant.counters.discard_samples(reason, histograms);
+            push.takes_histograms = false;
+            push.fail(|| self.text(over, Items::NativeHistograms { samples: histograms }));
+            if !self.config.limits_parity {
+                self.limiter.give_back(&tenant.id, charge.split(histograms), now_ns);
+            }
+        }
+        Ok(Some(charge))
+    }
+
+    fn check(&self, standing: &Standing) -> Check {
+        let strategy = standing.limits.ingestion_rate_strategy;
+        match (self.config.check_ingestion_limits, strategy) {
+            (CheckIngestionLimits::Off, _) => Check::None,
+            (CheckIngestionLimits::On, _) => Check::Whole,
+            (CheckIngestionLimits::Auto, _) if !self.role.behind_distributors => Check::Whole,
+            // Each distributor admits the whole rate, so the sum is theirs to know.
+            (CheckIngestionLimits::Auto, IngestionRateStrategy::Local) => Check::None,
+            (CheckIngestionLimits::Auto, IngestionRateStrategy::Global) => match standing.unknown {
+                Some(_) => Check::None,
+                None => Check::Part(standing.share * TOLERANCE),
+            },
+        }
+    }
+
+    fn text(&self, over: OverRate, items: Items) -> String {
+        if self.config.limits_parity { over.cortex_text(items) } else { over.text(items, None) }
+    }
+}
+
+impl Check {
+    /// The burst is never divided: one request may come whole to one instance.
+    fn budget(self, rate: f64, burst: u64) -> Budget {
+        let rate = match self {
+            Self::Part(part) if rate != RATE_UNLIMITED => rate * part,
+            _ => rate,
+        };
+        Budget { rate, burst }
+    }
+}

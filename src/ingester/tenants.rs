@@ -1,0 +1,154 @@
+//! The tenants of this instance, and what each of them is made of.
+//!
+//! A tenant is made by its first push and goes when nothing of it is left in memory; its metrics
+//! go with it, since they are read from it. Work on a tenant happens inside a [`Visit`], and a
+//! tenant leaves the map only when nobody visits it, so no push ever counts into a tenant that
+//! nobody sees any more.
+//!
+//! Bound: `max_tenants`, checked under the map's lock, so it holds exactly.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, RwLock};
+
+use arc_swap::ArcSwap;
+
+use crate::ingester::counters::TenantCounters;
+use crate::ingester::gate::Gate;
+use crate::ingester::metadata::MetadataTable;
+use crate::ingester::standing::Standing;
+use crate::ratelimit::ewma::Ewma;
+use crate::series::SeriesStore;
+use crate::series::head::Head;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::tenant::TenantId;
+
+/// One tenant's state.
+pub struct Tenant {
+    pub id: TenantId,
+    pub series: SeriesStore,
+    /// Sample times of the head; taken twice per push, for a few comparisons.
+    pub head: Mutex<Head>,
+    pub metadata: MetadataTable,
+    pub counters: TenantCounters,
+    /// What applies to the tenant; worked out per change, loaded once per push.
+    pub standing: ArcSwap<Standing>,
+    /// Items per second, by where they came from.
+    pub api_rate: Ewma,
+    pub rule_rate: Ewma,
+    /// Its series are still being restored; counts are not final.
+    pub loading: AtomicBool,
+    gate: Gate,
+}
+
+impl Tenant {
+    pub fn new(id: TenantId, series: SeriesStore, head: Head, standing: Arc<Standing>) -> Self {
+        Self {
+            id,
+            series,
+            head: Mutex::new(head),
+            metadata: MetadataTable::default(),
+            counters: TenantCounters::default(),
+            standing: ArcSwap::new(standing),
+            api_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
+            rule_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
+            loading: AtomicBool::new(false),
+            gate: Gate::default(),
+        }
+    }
+
+    pub fn is_loading(&self) -> bool {
+        self.loading.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps its tenant in the map while it lives.
+pub struct Visit(Arc<Tenant>);
+
+impl Visit {
+    fn enter(tenant: &Arc<Tenant>) -> Option<Self> {
+        tenant.gate.enter().then(|| Self(Arc::clone(tenant)))
+    }
+}
+
+impl Deref for Visit {
+    type Target = Tenant;
+
+    fn deref(&self) -> &Tenant {
+        &self.0
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.gate.leave();
+    }
+}
+
+/// The instance has as many tenants as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot create TSDB: ingesters's max tenants limit reached")]
+pub struct TooManyTenants;
+
+/// All tenants by id.
+#[derive(Default)]
+pub struct Tenants {
+    /// Held for a look-up; written only when a tenant comes or goes.
+    map: RwLock<HashMap<TenantId, Arc<Tenant>>>,
+}
+
+impl Tenants {
+    /// Enters a tenant, which `make` makes if it is not there. `max` of 0 is no limit.
+    pub fn enter(
+        &self,
+        id: &TenantId,
+        max: u64,
+        make: impl FnOnce() -> Tenant,
+    ) -> Result<Visit, TooManyTenants> {
+        if let Some(visit) = self.visit(id) {
+            return Ok(visit);
+        }
+        let mut map = self.map.write().expect("no panic under this lock");
+        // Closing happens under this lock too, so a tenant found here is open.
+        if let Some(visit) = map.get(id).and_then(Visit::enter) {
+            return Ok(visit);
+        }
+        if max > 0 && map.len() as u64 >= max {
+            return Err(TooManyTenants);
+        }
+        let tenant = Arc::new(make());
+        let visit = Visit::enter(&tenant).expect("a new gate is open");
+        map.insert(id.clone(), tenant);
+        Ok(visit)
+    }
+
+    /// Enters a tenant that is there.
+    pub fn visit(&self, id: &TenantId) -> Option<Visit> {
+        let map = self.map.read().expect("no panic under this lock");
+        map.get(id).and_then(Visit::enter)
+    }
+
+    /// Every tenant there is now, in no order.
+    pub fn all(&self) -> Vec<Arc<Tenant>> {
+        self.map.read().expect("no panic under this lock").values().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.map.read().expect("no panic under this lock").len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes a tenant out if nobody visits it and `is_done` still holds once that is certain.
+    pub fn remove_if(&self, tenant: &Arc<Tenant>, is_done: impl FnOnce(&Tenant) -> bool) -> bool {
+        let mut map = self.map.write().expect("no panic under this lock");
+        // Under the map's lock nobody new can come in, so "done" stays true once it is.
+        if !is_done(tenant) || !tenant.gate.close_if_empty() {
+            return false;
+        }
+        map.remove(&tenant.id);
+        true
+    }
+}

@@ -1,0 +1,100 @@
+//! What others may see of the ingester: figures of tenants, for pages and for `UserStats`.
+
+use crate::ingester::Ingester;
+use crate::ingester::standing::Unknown;
+use crate::ingester::tenants::Tenant;
+use crate::series::{Basis, Counts, InForce, LimitName, Tick};
+use crate::clock::Now;
+use crate::tenant::TenantId;
+
+/// A tenant's figures as Cortex's `UserStats` tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UserStats {
+    pub ingestion_rate: f64,
+    pub series: u64,
+    pub api_ingestion_rate: f64,
+    pub rule_ingestion_rate: f64,
+    pub active_series: u64,
+}
+
+/// A tenant's counts beside the limit that acts on them.
+#[derive(Clone, Debug)]
+pub struct TenantView {
+    pub tenant: TenantId,
+    pub counts: Counts,
+    pub basis: Basis,
+    /// Local limit on series in force; `None` where there is none.
+    pub limit: Option<u64>,
+    pub in_force: InForce,
+    /// Limit of the cluster, 0 for none.
+    pub global_limit: u64,
+    pub instances: usize,
+    pub share: f64,
+    pub unknown: Option<Unknown>,
+}
+
+impl TenantView {
+    /// The count that the limit acts on.
+    pub fn used(&self) -> u64 {
+        self.counts.series.by(self.basis)
+    }
+
+    /// Series that may still come; negative after an operator's cut.
+    pub fn headroom(&self) -> Option<i64> {
+        let limit = i64::try_from(self.limit?).unwrap_or(i64::MAX);
+        Some(limit.saturating_sub(i64::try_from(self.used()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Ingester {
+    pub fn user_stats(&self, id: &TenantId) -> UserStats {
+        self.tenants.visit(id).map_or_else(UserStats::default, |tenant| stats(&tenant))
+    }
+
+    /// Tenants with series, most series first, as Cortex lists them.
+    pub fn all_user_stats(&self) -> Vec<(TenantId, UserStats)> {
+        let tenants = self.tenants.all();
+        let mut all: Vec<_> =
+            tenants.iter().map(|tenant| (tenant.id.clone(), stats(tenant))).collect();
+        all.sort_by(|(a_id, a), (b_id, b)| b.series.cmp(&a.series).then(a_id.cmp(b_id)));
+        all
+    }
+
+    /// Every tenant with its limit in force, by name.
+    pub fn tenant_views(&self, now: Now) -> Vec<TenantView> {
+        let tenants = self.tenants.all();
+        let mut views: Vec<_> = tenants.iter().map(|tenant| self.tenant_view(tenant, now)).collect();
+        views.sort_by(|a, b| a.tenant.cmp(&b.tenant));
+        views
+    }
+
+    pub(super) fn tenant_view(&self, tenant: &Tenant, now: Now) -> TenantView {
+        let standing = tenant.standing.load();
+        let basis = self.basis();
+        let tick = Tick::from_secs(now.steady_s());
+        let limit = tenant.series.limit(LimitName::Series, basis, tick);
+        TenantView {
+            tenant: tenant.id.clone(),
+            counts: tenant.series.counts(),
+            basis,
+            limit: (limit.max < crate::limits::NO_LIMIT).then_some(limit.max),
+            in_force: limit.in_force,
+            global_limit: standing.limits.max_global_series_per_user,
+            instances: standing.shape.healthy_instances,
+            share: standing.share,
+            unknown: standing.unknown,
+        }
+    }
+}
+
+fn stats(tenant: &Tenant) -> UserStats {
+    let counts = tenant.series.counts();
+    let (api, rule) = (tenant.api_rate.rate(), tenant.rule_rate.rate());
+    UserStats {
+        ingestion_rate: api + rule,
+        series: counts.series.in_memory,
+        api_ingestion_rate: api,
+        rule_ingestion_rate: rule,
+        active_series: counts.active,
+    }
+}
