@@ -27,8 +27,14 @@ fn label_sets_print_as_in_prometheus() {
     check(&[(b"a", b"say \"hi\" \\ 'x'")], r#"{a="say \"hi\" \\ 'x'"}"#);
     check(&[(b"a", b"\xff\xc3")], r#"{a="\xff\xc3"}"#);
     check(&[("naïve".as_bytes(), "é\u{301} 😀".as_bytes())], "{\"naïve\"=\"é\u{301} 😀\"}");
-    check(&[(b"a", "\u{301}\u{a0}\u{feff}\u{85}".as_bytes())], "{a=\"\u{301}\\u00a0\\ufeff\\u0085\"}");
-    check(&[(b"a", "\u{e000}\u{10ffff}\u{e0001}".as_bytes())], r#"{a="\ue000\U0010ffff\U000e0001"}"#);
+    check(
+        &[(b"a", "\u{301}\u{a0}\u{feff}\u{85}".as_bytes())],
+        "{a=\"\u{301}\\u00a0\\ufeff\\u0085\"}",
+    );
+    check(
+        &[(b"a", "\u{e000}\u{10ffff}\u{e0001}".as_bytes())],
+        r#"{a="\ue000\U0010ffff\U000e0001"}"#,
+    );
 }
 
 #[test]
@@ -86,7 +92,8 @@ fn case_b12_names_and_values_that_run_together_share_a_token_only() {
 #[test]
 fn case_a33_a_metric_is_placed_as_one() {
     let (one, other) = (labels(&[("__name__", "m"), ("i", "1")]), labels(&[("__name__", "m")]));
-    let key = |placement: Placement, labels: &LabelsBuf| placement.ring_key("t", labels.as_labels());
+    let key =
+        |placement: Placement, labels: &LabelsBuf| placement.ring_key("t", labels.as_labels());
     assert_eq!(key(Placement::ByMetric, &one), key(Placement::ByMetric, &other));
     assert_ne!(key(Placement::ByAllLabels, &one), key(Placement::ByAllLabels, &other));
     assert_eq!(key(Placement::ByMetric, &labels(&[("a", "1")])), Err(MetricNameMissing));

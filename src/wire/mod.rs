@@ -4,6 +4,7 @@
 //! protobuf types are for everything that is small or only written.
 
 pub mod histogram;
+pub mod remote_read;
 pub mod remote_write;
 pub mod signature;
 pub mod status;
@@ -11,6 +12,7 @@ pub mod stream;
 pub mod write_request;
 
 mod cursor;
+mod writer;
 
 pub use cursor::DecodeError;
 

@@ -13,6 +13,7 @@ use crate::labels::{LabelSetText, METRIC_NAME};
 use super::super::cursor::{BYTES, Cursor, DecodeError, FIXED64, Tag, VARINT};
 use super::super::histogram;
 use super::super::write_request::{Sample, check_empty_message};
+use super::super::writer::{push_counted, push_double, push_integer, push_sample, push_varint};
 use super::{Options, RemoteWriteError};
 
 /// How many times the bound of a received message the texts of a converted one may have.
@@ -188,7 +189,7 @@ impl<'a> Request<'a> {
     /// Labels by reference, sorted by name. Labels of equal name keep their order; Cortex's sort
     /// does so up to twelve labels.
     fn labels(&self, refs: &[u32]) -> Result<Pairs<'a>, RemoteWriteError> {
-        if refs.len() % 2 != 0 {
+        if !refs.len().is_multiple_of(2) {
             return Err(RemoteWriteError::OddLabelRefs(refs.len()));
         }
         let mut labels = Vec::with_capacity(refs.len() / 2);
@@ -202,7 +203,7 @@ impl<'a> Request<'a> {
                 }
             }
         }
-        labels.sort_by(|(a, _), (b, _)| a.cmp(b));
+        labels.sort_by_key(|(name, _)| *name);
         Ok(labels)
     }
 
@@ -222,7 +223,7 @@ impl<'a> Request<'a> {
         for sample in series.contents(SAMPLES) {
             let sample = Sample::decode(sample)?;
             let start_timestamp_ms = start_ms(sample.start_timestamp_ms);
-            push_counted(message, 2, &sample_message(Sample { start_timestamp_ms, ..sample }));
+            push_sample(message, Sample { start_timestamp_ms, ..sample });
         }
         for exemplar in series.contents(EXEMPLARS) {
             let exemplar = Exemplar::decode(exemplar)?;
@@ -245,7 +246,7 @@ fn set_type_and_unit<'a>(labels: &mut Pairs<'a>, kind: &'static str, unit: &'a [
             labels.push((name, value));
         }
     }
-    labels.sort_by(|(a, _), (b, _)| a.cmp(b));
+    labels.sort_by_key(|(name, _)| *name);
 }
 
 const SAMPLES: i32 = 2;
@@ -374,14 +375,6 @@ impl Exemplar {
     }
 }
 
-fn sample_message(sample: Sample) -> Vec<u8> {
-    let mut out = Vec::new();
-    push_double(&mut out, 1, sample.value);
-    push_integer(&mut out, 2, sample.timestamp_ms);
-    push_integer(&mut out, 3, sample.start_timestamp_ms);
-    out
-}
-
 fn exemplar_message(exemplar: &Exemplar, labels: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     push_labels(&mut out, labels);
@@ -430,33 +423,4 @@ fn push_labels(out: &mut Vec<u8>, labels: &[(&[u8], &[u8])]) {
         }
         push_counted(out, 1, &label);
     }
-}
-
-fn push_counted(out: &mut Vec<u8>, number: u64, content: &[u8]) {
-    push_varint(out, number << 3 | u64::from(BYTES));
-    push_varint(out, content.len() as u64);
-    out.extend_from_slice(content);
-}
-
-/// Negative zero is a value and is written.
-fn push_double(out: &mut Vec<u8>, number: u64, value: f64) {
-    if value.to_bits() != 0 {
-        push_varint(out, number << 3 | u64::from(FIXED64));
-        out.extend_from_slice(&value.to_bits().to_le_bytes());
-    }
-}
-
-fn push_integer(out: &mut Vec<u8>, number: u64, value: i64) {
-    if value != 0 {
-        push_varint(out, number << 3);
-        push_varint(out, value as u64);
-    }
-}
-
-fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
