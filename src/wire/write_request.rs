@@ -13,8 +13,13 @@
 
 use crate::labels::{LabelSetText, Labels, canonical_prefix, push_canonical};
 
-use super::cursor::{BYTES, Cursor, DecodeError, FIXED64, Tag, VARINT};
-use super::histogram::{self, Histogram};
+use super::cursor::{BYTES, Cursor, DecodeError, Tag, VARINT};
+use super::histogram;
+
+mod items;
+
+pub use items::{Exemplar, Metadata, RawHistogram, RawLabels, Sample};
+use items::{Fields, read_label};
 
 /// A pull reader of one request: [`next_series`](Self::next_series) until it gives `None`, then
 /// [`summary`](Self::summary) and metadata are complete.
@@ -53,9 +58,10 @@ pub struct Series {
     labels_end: u32,
     labels_in_arena: bool,
     names_fell: bool,
-    pub samples: u32,
-    pub histograms: u32,
-    pub exemplars: u32,
+    /// Number of them, as of the next two.
+    pub sample_count: u32,
+    pub histogram_count: u32,
+    pub exemplar_count: u32,
     oldest_ms: i64,
     newest_ms: i64,
 }
@@ -81,9 +87,9 @@ impl<'a> WriteRequest<'a> {
                 let field = Place { start: tag.start, end: self.cursor.at() };
                 let series = read_series(message, field, self.arena)?;
                 self.summary.series += 1;
-                self.summary.samples += u64::from(series.samples);
-                self.summary.histograms += u64::from(series.histograms);
-                self.summary.exemplars += u64::from(series.exemplars);
+                self.summary.samples += u64::from(series.sample_count);
+                self.summary.histograms += u64::from(series.histogram_count);
+                self.summary.exemplars += u64::from(series.exemplar_count);
                 return Ok(Some(series));
             }
             self.read_other(tag)?;
@@ -201,9 +207,9 @@ fn read_series(message: &[u8], field: Place, arena: &mut Vec<u8>) -> Result<Seri
         labels_end: at(message_start + labels_len),
         labels_in_arena: false,
         names_fell: false,
-        samples: 0,
-        histograms: 0,
-        exemplars: 0,
+        sample_count: 0,
+        histogram_count: 0,
+        exemplar_count: 0,
         oldest_ms: i64::MAX,
         newest_ms: i64::MIN,
     };
@@ -218,17 +224,17 @@ fn read_series(message: &[u8], field: Place, arena: &mut Vec<u8>) -> Result<Seri
             }
             2 => {
                 tag.expect(BYTES, "Samples")?;
-                series.samples += 1;
+                series.sample_count += 1;
                 series.include_time(Sample::decode(cursor.counted()?)?.timestamp_ms);
             }
             3 => {
                 tag.expect(BYTES, "Exemplars")?;
-                series.exemplars += 1;
+                series.exemplar_count += 1;
                 Exemplar::decode(cursor.counted()?)?;
             }
             4 => {
                 tag.expect(BYTES, "Histograms")?;
-                series.histograms += 1;
+                series.histogram_count += 1;
                 series.include_time(histogram::check(cursor.counted()?)?);
             }
             _ => cursor.skip(tag)?,
@@ -255,26 +261,6 @@ fn canonicalise(message: &[u8], series: &mut Series, arena: &mut Vec<u8>) {
     series.labels_end = arena.len() as u32;
 }
 
-/// Name and value of a label message; of a field that comes twice the last counts.
-fn read_label(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
-    let (mut name, mut value) = (&[][..], &[][..]);
-    let mut cursor = Cursor::new(bytes);
-    while let Some(tag) = cursor.tag("LabelPair")? {
-        match tag.number {
-            1 => {
-                tag.expect(BYTES, "Name")?;
-                name = cursor.counted()?;
-            }
-            2 => {
-                tag.expect(BYTES, "Value")?;
-                value = cursor.counted()?;
-            }
-            _ => cursor.skip(tag)?,
-        }
-    }
-    Ok((name, value))
-}
-
 impl Series {
     #[inline]
     fn include_time(&mut self, timestamp_ms: i64) {
@@ -285,11 +271,11 @@ impl Series {
     /// Smallest and largest time of samples and histograms; `None` when there are neither.
     #[inline]
     pub fn time_range_ms(&self) -> Option<(i64, i64)> {
-        (self.samples + self.histograms > 0).then_some((self.oldest_ms, self.newest_ms))
+        (self.sample_count + self.histogram_count > 0).then_some((self.oldest_ms, self.newest_ms))
     }
 
     pub fn has_histogram(&self) -> bool {
-        self.histograms > 0
+        self.histogram_count > 0
     }
 
     /// The canonical labels, from the body or the arena that the series was read with.
@@ -354,171 +340,6 @@ impl Series {
         let message = self.message(body);
         let at = if self.labels_in_arena { 0 } else { self.labels_end - self.message_start };
         Fields { cursor: Cursor::resume(message, at as usize), number }
-    }
-}
-
-/// Contents of the counted fields of one number in a message that has been checked.
-#[derive(Clone, Debug)]
-struct Fields<'a> {
-    cursor: Cursor<'a>,
-    number: i32,
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        // An error would have ended the request when it was read, so here it only ends.
-        while let Ok(Some(tag)) = self.cursor.tag("") {
-            if tag.number == self.number {
-                return self.cursor.counted().ok();
-            }
-            self.cursor.skip(tag).ok()?;
-        }
-        None
-    }
-}
-
-/// Labels of a series or an exemplar as received: in their order, empty values included.
-#[derive(Clone, Debug)]
-pub struct RawLabels<'a>(Fields<'a>);
-
-impl<'a> RawLabels<'a> {
-    fn new(message: &'a [u8]) -> Self {
-        Self(Fields { cursor: Cursor::new(message), number: 1 })
-    }
-}
-
-impl<'a> Iterator for RawLabels<'a> {
-    type Item = (&'a [u8], &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        read_label(self.0.next()?).ok()
-    }
-}
-
-/// One float sample. The value is compared and kept by its bits: a staleness marker is a NaN.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
-    pub value: f64,
-    pub timestamp_ms: i64,
-    pub start_timestamp_ms: i64,
-}
-
-impl Sample {
-    #[inline]
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut sample = Self::default();
-        let mut cursor = Cursor::new(bytes);
-        while let Some(tag) = cursor.tag("Sample")? {
-            match tag.number {
-                1 => {
-                    tag.expect(FIXED64, "Value")?;
-                    sample.value = f64::from_bits(cursor.fixed64()?);
-                }
-                2 => {
-                    tag.expect(VARINT, "TimestampMs")?;
-                    sample.timestamp_ms = cursor.varint()? as i64;
-                }
-                3 => {
-                    tag.expect(VARINT, "StartTimestampMs")?;
-                    sample.start_timestamp_ms = cursor.varint()? as i64;
-                }
-                _ => cursor.skip(tag)?,
-            }
-        }
-        Ok(sample)
-    }
-}
-
-/// One exemplar, and the bytes that it came as.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Exemplar<'a> {
-    pub bytes: &'a [u8],
-    pub value: f64,
-    pub timestamp_ms: i64,
-}
-
-impl<'a> Exemplar<'a> {
-    pub fn labels(&self) -> RawLabels<'a> {
-        RawLabels::new(self.bytes)
-    }
-
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut exemplar = Self { bytes, value: 0.0, timestamp_ms: 0 };
-        let mut cursor = Cursor::new(bytes);
-        while let Some(tag) = cursor.tag("Exemplar")? {
-            match tag.number {
-                1 => {
-                    tag.expect(BYTES, "Labels")?;
-                    read_label(cursor.counted()?)?;
-                }
-                2 => {
-                    tag.expect(FIXED64, "Value")?;
-                    exemplar.value = f64::from_bits(cursor.fixed64()?);
-                }
-                3 => {
-                    tag.expect(VARINT, "TimestampMs")?;
-                    exemplar.timestamp_ms = cursor.varint()? as i64;
-                }
-                _ => cursor.skip(tag)?,
-            }
-        }
-        Ok(exemplar)
-    }
-}
-
-/// A native histogram of a request that has been checked, as the bytes that it came as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawHistogram<'a>(&'a [u8]);
-
-impl<'a> RawHistogram<'a> {
-    pub fn bytes(self) -> &'a [u8] {
-        self.0
-    }
-
-    pub fn timestamp_ms(self) -> i64 {
-        histogram::check(self.0).unwrap_or_default()
-    }
-
-    pub fn decode(self) -> Result<Histogram, DecodeError> {
-        Histogram::decode(self.0)
-    }
-}
-
-/// What a request says of a metric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Metadata<'a> {
-    /// Enum number; those that Cortex does not know are kept.
-    pub kind: i32,
-    pub metric_family_name: &'a [u8],
-    pub help: &'a [u8],
-    pub unit: &'a [u8],
-}
-
-impl<'a> Metadata<'a> {
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut metadata = Self::default();
-        let mut cursor = Cursor::new(bytes);
-        while let Some(tag) = cursor.tag("MetricMetadata")? {
-            let (text, field) = match tag.number {
-                1 => {
-                    tag.expect(VARINT, "Type")?;
-                    metadata.kind = cursor.varint()? as i32;
-                    continue;
-                }
-                2 => (&mut metadata.metric_family_name, "MetricFamilyName"),
-                4 => (&mut metadata.help, "Help"),
-                5 => (&mut metadata.unit, "Unit"),
-                _ => {
-                    cursor.skip(tag)?;
-                    continue;
-                }
-            };
-            tag.expect(BYTES, field)?;
-            *text = cursor.counted()?;
-        }
-        Ok(metadata)
     }
 }
 

@@ -145,9 +145,9 @@ fn check_series(request: &WriteRequest<'_>, series: &Series) {
     let body = request.body();
     let labels = LabelsBuf::from_pairs(series.raw_labels(body));
     assert_eq!(request.labels(series), labels.as_labels());
-    assert_eq!(series.samples(body).count(), series.samples as usize);
-    assert_eq!(series.histograms(body).count(), series.histograms as usize);
-    assert_eq!(series.exemplars(body).count(), series.exemplars as usize);
+    assert_eq!(series.samples(body).count(), series.sample_count as usize);
+    assert_eq!(series.histograms(body).count(), series.histogram_count as usize);
+    assert_eq!(series.exemplars(body).count(), series.exemplar_count as usize);
     let times: Vec<i64> = series
         .samples(body)
         .map(|sample| sample.timestamp_ms)

@@ -267,6 +267,7 @@ proptest! {
         prop_assert_eq!(format!("{decoded:?}"), format!("{:?}", from_message(&message)));
         prop_assert_eq!(check(&bytes), Ok(message.timestamp_ms));
         prop_assert_eq!(start_timestamp_ms(&bytes), Ok(message.start_timestamp_ms));
+        prop_assert_eq!(decoded.encode(), bytes);
         let _ = decoded.validate();
     }
 

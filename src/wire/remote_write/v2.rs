@@ -8,12 +8,14 @@
 //! own. All else grows with the body: at worst, one series of nothing but references takes
 //! twenty times its bytes while it is converted.
 
+use std::borrow::Cow;
+
 use crate::labels::{LabelSetText, METRIC_NAME};
 
 use super::super::cursor::{BYTES, Cursor, DecodeError, FIXED64, Tag, VARINT};
-use super::super::histogram;
+use super::super::histogram::{self, Histogram};
 use super::super::write_request::{Sample, check_empty_message};
-use super::super::writer::{push_counted, push_double, push_integer, push_sample, push_varint};
+use super::super::writer::{push_counted, push_double, push_integer, push_sample};
 use super::{Options, RemoteWriteError};
 
 /// How many times the bound of a received message the texts of a converted one may have.
@@ -383,20 +385,20 @@ fn exemplar_message(exemplar: &Exemplar, labels: &[(&[u8], &[u8])]) -> Vec<u8> {
     out
 }
 
-/// A histogram as it came, with another start timestamp.
+/// A histogram as it came, or written anew when its start timestamp changes.
+///
+/// Shortest again, so that one that was small enough to be received does not become too large.
 fn histogram_message(
     message: &[u8],
     start_ms: impl Fn(i64) -> i64,
-) -> Result<Vec<u8>, DecodeError> {
+) -> Result<Cow<'_, [u8]>, DecodeError> {
     let own_ms = histogram::start_timestamp_ms(message)?;
-    let start_ms = start_ms(own_ms);
-    let mut out = message.to_vec();
-    if start_ms != own_ms {
-        // The last of a field counts, so a zero has to be written too.
-        push_varint(&mut out, 17 << 3);
-        push_varint(&mut out, start_ms as u64);
+    let start_timestamp_ms = start_ms(own_ms);
+    if start_timestamp_ms == own_ms {
+        return Ok(Cow::Borrowed(message));
     }
-    Ok(out)
+    let histogram = Histogram { start_timestamp_ms, ..Histogram::decode(message)? };
+    Ok(Cow::Owned(histogram.encode()))
 }
 
 fn metadata_message(metadata: &Metadata, name: &[u8], help: &[u8], unit: &[u8]) -> Vec<u8> {
