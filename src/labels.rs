@@ -1,14 +1,22 @@
-//! Label sets as bytes: canonical form, identity, ring key.
+//! Label sets as bytes: canonical form, identity, ring keys.
 //!
 //! The canonical form of a label set is the protobuf encoding that every sender of the field
 //! produces: per label `0a len (0a len name 12 len value)`, shortest lengths, name before value,
-//! no label with an empty value. Senders put a series' labels next to each other, so nearly
-//! always the canonical form is a slice of the received request and one hash call covers it.
+//! a name left out when it is empty, no label with an empty value. Senders put a series' labels
+//! next to each other, so nearly always the canonical form is a slice of the received request
+//! and one hash call covers it.
 //!
 //! Invariant: two label lists have the same canonical bytes iff they are equal after labels with
-//! an empty value are left out.
+//! an empty value are left out. The order of the list is kept: a list in another order is another
+//! series here, as it is for Cortex, whose ingesters refuse lists that are not sorted.
+
+use std::fmt;
 
 use crate::keys::RingKey;
+
+mod text;
+
+pub use text::{LabelSetText, write_quoted};
 
 /// Name of the label that holds the metric's name.
 pub const METRIC_NAME: &[u8] = b"__name__";
@@ -18,9 +26,17 @@ pub const METRIC_NAME: &[u8] = b"__name__";
 pub struct Labels<'a>(&'a [u8]);
 
 impl<'a> Labels<'a> {
-    /// Takes bytes that are in canonical form already.
+    /// Takes bytes that are in canonical form already, because this program made them.
+    ///
+    /// Bytes that are not give a shorter or another label set, never a panic.
     pub fn from_canonical(bytes: &'a [u8]) -> Self {
+        debug_assert_eq!(canonical_prefix(bytes), bytes.len(), "labels not in canonical form");
         Self(bytes)
+    }
+
+    /// Takes bytes from elsewhere if they are in canonical form to the last one.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        (canonical_prefix(bytes) == bytes.len()).then_some(Self(bytes))
     }
 
     pub fn as_bytes(self) -> &'a [u8] {
@@ -43,10 +59,55 @@ impl<'a> Labels<'a> {
     pub fn metric_name(self) -> &'a [u8] {
         self.get(METRIC_NAME).unwrap_or_default()
     }
+
+    /// Whether no name is smaller than the one before it. Equal names are in order.
+    pub fn is_sorted(self) -> bool {
+        self.iter().is_sorted_by(|(before, _), (name, _)| before <= name)
+    }
+
+    /// The first name that is also its successor's; finds every duplicate of a sorted list.
+    pub fn duplicate_name(self) -> Option<&'a [u8]> {
+        let successors = self.iter().skip(1);
+        self.iter().zip(successors).find(|((a, _), (b, _))| a == b).map(|((name, _), _)| name)
+    }
+
+    /// Cortex's 64-bit hash of a label set: names and values, each followed by `0xff`.
+    ///
+    /// Different label sets share it now and then, so it identifies nothing.
+    pub fn hash64(self) -> u64 {
+        let mut hasher = xxhash_rust::xxh64::Xxh64::new(0);
+        for (name, value) in self.iter() {
+            for part in [name, &[0xff], value, &[0xff]] {
+                hasher.update(part);
+            }
+        }
+        hasher.digest()
+    }
+}
+
+impl fmt::Display for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        LabelSetText(self.iter()).fmt(f)
+    }
+}
+
+impl fmt::Debug for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<'a> IntoIterator for Labels<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+    type IntoIter = LabelIter<'a>;
+
+    fn into_iter(self) -> LabelIter<'a> {
+        self.iter()
+    }
 }
 
 /// Names and values of a label set, in its order.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct LabelIter<'a>(&'a [u8]);
 
 impl<'a> Iterator for LabelIter<'a> {
@@ -55,37 +116,22 @@ impl<'a> Iterator for LabelIter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (_, rest) = self.0.split_first()?;
-        let (label_len, rest) = split_len(rest);
-        let (label, rest) = rest.split_at(label_len);
+        let (label, rest) = split_counted(rest)?;
         self.0 = rest;
-        let (name, label) = split_field(label, 0x0a);
-        let (value, _) = split_field(label, 0x12);
+        let (name, label) = match label.split_first()? {
+            (&NAME_TAG, label) => split_counted(label)?,
+            _ => (&[][..], label),
+        };
+        let (value, _) = split_counted(label.get(1..)?)?;
         Some((name, value))
     }
 }
 
-/// A field of a canonical label; empty when it is left out, as an empty name is.
-fn split_field(label: &[u8], tag: u8) -> (&[u8], &[u8]) {
-    match label.split_first() {
-        Some((&first, rest)) if first == tag => {
-            let (len, rest) = split_len(rest);
-            rest.split_at(len)
-        }
-        _ => (&[], label),
-    }
-}
-
-/// A length of canonical form; the caller has made sure that one stands here.
+/// Splits a length and as many bytes off the front.
 #[inline]
-fn split_len(bytes: &[u8]) -> (usize, &[u8]) {
-    let mut len = 0_usize;
-    for (i, &byte) in bytes.iter().enumerate() {
-        len |= usize::from(byte & 0x7f) << (7 * i);
-        if byte < 0x80 {
-            return (len, &bytes[i + 1..]);
-        }
-    }
-    unreachable!("canonical labels end inside a length")
+fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, width) = shortest_len(bytes, 0)?;
+    bytes.get(width..)?.split_at_checked(len)
 }
 
 /// A label set in canonical form that owns its bytes; reused as scratch.
@@ -97,32 +143,130 @@ impl LabelsBuf {
         Self::default()
     }
 
+    /// The labels of `pairs`, in their order.
+    pub fn from_pairs<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        let mut labels = Self::new();
+        for (name, value) in pairs {
+            labels.push(name.as_ref(), value.as_ref());
+        }
+        labels
+    }
+
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Appends a label; one with an empty value is left out.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        if value.is_empty() {
-            return;
-        }
-        let name_len = if name.is_empty() { 0 } else { 1 + len_width(name.len()) + name.len() };
-        let value_len = 1 + len_width(value.len()) + value.len();
-        self.0.push(0x0a);
-        push_len(&mut self.0, name_len + value_len);
-        if !name.is_empty() {
-            self.0.push(0x0a);
-            push_len(&mut self.0, name.len());
-            self.0.extend_from_slice(name);
-        }
-        self.0.push(0x12);
-        push_len(&mut self.0, value.len());
-        self.0.extend_from_slice(value);
+        push_canonical(&mut self.0, name, value);
     }
 
     pub fn as_labels(&self) -> Labels<'_> {
         Labels(&self.0)
     }
+}
+
+/// Brings a received label list into the form that Cortex's distributor hands on: labels with
+/// an empty value go, then names are sorted unless they are in order already.
+///
+/// Labels of equal name keep their order. Cortex's sort does so up to twelve labels only; such
+/// lists are refused by its validation, so nothing else depends on it.
+pub fn prepare<N: AsRef<[u8]>, V: AsRef<[u8]>>(pairs: &mut Vec<(N, V)>) {
+    pairs.retain(|(_, value)| !value.as_ref().is_empty());
+    pairs.sort_by(|(a, _), (b, _)| a.as_ref().cmp(b.as_ref()));
+}
+
+const LABEL_TAG: u8 = 0x0a;
+const NAME_TAG: u8 = 0x0a;
+const VALUE_TAG: u8 = 0x12;
+
+/// Appends one label in canonical form; one with an empty value adds nothing.
+///
+/// What is appended is never longer than any other legal encoding of the label.
+pub(crate) fn push_canonical(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    if value.is_empty() {
+        return;
+    }
+    let field_len = |bytes: &[u8]| match bytes.len() {
+        0 => 0,
+        len => 1 + len_width(len) + len,
+    };
+    out.push(LABEL_TAG);
+    push_len(out, field_len(name) + field_len(value));
+    for (tag, bytes) in [(NAME_TAG, name), (VALUE_TAG, value)] {
+        if !bytes.is_empty() {
+            out.push(tag);
+            push_len(out, bytes.len());
+            out.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// Length of the longest run of canonical labels that `bytes` start with.
+///
+/// The hot loop of a push. Labels whose lengths all fit one byte are checked here, others out
+/// of line.
+#[inline]
+pub(crate) fn canonical_prefix(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(&[LABEL_TAG, label_len, first_tag, name_len]) = bytes.get(at..at + 4) {
+        let end = at + 2 + usize::from(label_len);
+        let value_tag_at = at + 4 + usize::from(name_len);
+        let short = label_len < 0x80 && first_tag == NAME_TAG && name_len != 0;
+        at = match bytes.get(value_tag_at..value_tag_at + 2) {
+            Some(&[VALUE_TAG, value_len]) if short => {
+                let value_end = value_tag_at + 2 + usize::from(value_len);
+                if value_len == 0 || value_end != end || end > bytes.len() {
+                    return at;
+                }
+                end
+            }
+            _ => match canonical_label_end(bytes, at) {
+                Some(end) => end,
+                None => return at,
+            },
+        };
+    }
+    at
+}
+
+/// End of the label at `at` if it is canonical; any lengths, name left out or not.
+#[inline(never)]
+fn canonical_label_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let (label_len, width) = shortest_len(bytes, at + 1)?;
+    let mut at = at + 1 + width;
+    let label = bytes.get(..at.checked_add(label_len)?)?;
+    if label.get(at) == Some(&NAME_TAG) {
+        let (name_len, width) = shortest_len(label, at + 1)?;
+        if name_len == 0 {
+            return None;
+        }
+        at = (at + 1 + width).checked_add(name_len)?;
+    }
+    if label.get(at) != Some(&VALUE_TAG) {
+        return None;
+    }
+    let (value_len, width) = shortest_len(label, at + 1)?;
+    let end = (at + 1 + width).checked_add(value_len)?;
+    (value_len != 0 && end == label.len()).then_some(end)
+}
+
+/// Bytes that a length can take: five hold 35 bits, and no message reaches 4 GiB.
+const LEN_WIDTH_MAX: usize = 5;
+
+/// The length at `at` and its width, unless it is cut or has needless bytes.
+#[inline]
+fn shortest_len(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let mut len = 0_usize;
+    for (i, &byte) in bytes.get(at..)?.iter().take(LEN_WIDTH_MAX).enumerate() {
+        len |= usize::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            return (byte != 0 || i == 0).then_some((len, i + 1));
+        }
+    }
+    None
 }
 
 fn len_width(len: usize) -> usize {
@@ -178,9 +322,57 @@ pub fn fnv1_32(mut hash: u32, bytes: &[u8]) -> u32 {
 
 /// Ring key of a series: tenant, then each name and value, without separators.
 pub fn ring_key(tenant: &str, labels: Labels<'_>) -> RingKey {
-    let mut hash = fnv1_32(FNV_OFFSET, tenant.as_bytes());
+    let mut hash = ring_key_of_tenant(tenant).0;
     for (name, value) in labels.iter() {
         hash = fnv1_32(fnv1_32(hash, name), value);
     }
     RingKey(hash)
 }
+
+/// Ring key of everything that a tenant has.
+pub fn ring_key_of_tenant(tenant: &str) -> RingKey {
+    RingKey(fnv1_32(FNV_OFFSET, tenant.as_bytes()))
+}
+
+/// Ring key of a metric's series, whatever their other labels.
+pub fn ring_key_of_metric(tenant: &str, metric_name: &[u8]) -> RingKey {
+    RingKey(fnv1_32(ring_key_of_tenant(tenant).0, metric_name))
+}
+
+/// A series that has to be placed by its metric's name has none. The text is Cortex's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no metric name label")]
+pub struct MetricNameMissing;
+
+/// How Cortex spreads a tenant over its instances (`-distributor.shard-by-all-labels`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Each series by itself.
+    ByAllLabels,
+    /// All series of a metric together.
+    ByMetric,
+}
+
+impl Placement {
+    /// Ring key of a series.
+    pub fn ring_key(self, tenant: &str, labels: Labels<'_>) -> Result<RingKey, MetricNameMissing> {
+        match self {
+            Self::ByAllLabels => Ok(ring_key(tenant, labels)),
+            Self::ByMetric => labels
+                .get(METRIC_NAME)
+                .map(|name| ring_key_of_metric(tenant, name))
+                .ok_or(MetricNameMissing),
+        }
+    }
+
+    /// Ring key of a metric's metadata: one step coarser than that of its series.
+    pub fn metadata_ring_key(self, tenant: &str, metric_name: &[u8]) -> RingKey {
+        match self {
+            Self::ByAllLabels => ring_key_of_metric(tenant, metric_name),
+            Self::ByMetric => ring_key_of_tenant(tenant),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
