@@ -120,7 +120,10 @@ impl Head {
         }
         let range_ms = self.rule.block_range_ms;
         if span.max_ms.saturating_sub(span.min_ms) > range_ms / 2 * 3 {
-            return Some(Cut { before_ms: range_end(span.min_ms, range_ms), reason: CutReason::Range });
+            return Some(Cut {
+                before_ms: range_end(span.min_ms, range_ms),
+                reason: CutReason::Range,
+            });
         }
         None
     }

@@ -260,8 +260,12 @@ impl Ledger {
         kind: Kind,
         rules: CheckRules,
     ) -> Result<(), Refusal> {
-        decide(self.at_least_loaded(), self.limit(LimitName::Series, rules.basis, rules.now), rules)
-            .map_err(Refusal::Series)?;
+        decide(
+            self.at_least_loaded(),
+            self.limit(LimitName::Series, rules.basis, rules.now),
+            rules,
+        )
+        .map_err(Refusal::Series)?;
         if kind == Kind::NativeHistogram || rules.kinds == KindRule::AtWake {
             self.check_native_histogram(rules)?;
         }
@@ -541,10 +545,7 @@ impl Ledger {
     /// Not yet listed series are there all the same, and must not make room for new ones.
     fn at_least_loaded(&self) -> Count {
         let floor = self.loading.unwrap_or(0);
-        Count {
-            in_memory: self.series.in_memory.max(floor),
-            owned: self.series.owned.max(floor),
-        }
+        Count { in_memory: self.series.in_memory.max(floor), owned: self.series.owned.max(floor) }
     }
 
     /// The running recount's numbers, if it has passed this entry and its view owns it.

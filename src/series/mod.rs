@@ -379,12 +379,8 @@ impl SeriesStore {
         self.check_instance(rules)?;
         if rules.shadow && rules.basis == Basis::InMemory {
             let shadow = ledger.shadow(now);
-            self.mirror
-                .shadow_admitted
-                .fetch_add(u64::from(shadow.would_admit), Ordering::Relaxed);
-            self.mirror
-                .shadow_refused
-                .fetch_add(u64::from(shadow.would_refuse), Ordering::Relaxed);
+            self.mirror.shadow_admitted.fetch_add(u64::from(shadow.would_admit), Ordering::Relaxed);
+            self.mirror.shadow_refused.fetch_add(u64::from(shadow.would_refuse), Ordering::Relaxed);
         }
         ledger.check(new, kind, self.check_rules(rules, now))?;
         let owned = ledger.owns(new.ring_key);

@@ -522,8 +522,7 @@ impl Stripe {
     }
 
     fn forget_holders(&mut self, identity: Identity) {
-        if let Ok(found) =
-            self.holders.find_entry(hash(identity), |held| held.identity == identity)
+        if let Ok(found) = self.holders.find_entry(hash(identity), |held| held.identity == identity)
         {
             found.remove();
             if self.holders.is_empty() {
