@@ -32,9 +32,7 @@ mod passes;
 mod stripe;
 mod totals;
 
-#[cfg(all(test, feature = "model"))]
-mod models;
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests;
 
 pub use batch::{Batch, Item, Kind, Order, Slow, Verdict};

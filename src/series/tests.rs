@@ -1,7 +1,13 @@
-//! Tests of the whole room: cases by id, a naive model, many threads.
+//! Tests of the whole room: cases by id, a naive model, many threads, and every order of two.
+#![cfg_attr(feature = "model", allow(dead_code, reason = "model tests use a part of this"))]
 
+#[cfg(not(feature = "model"))]
 mod cases;
+#[cfg(feature = "model")]
+mod models;
+#[cfg(not(feature = "model"))]
 mod naive;
+#[cfg(not(feature = "model"))]
 mod stress;
 
 use super::*;

@@ -166,11 +166,10 @@ impl Mirror {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
 
-    #[cfg(not(feature = "model"))]
     #[test]
     fn a_total_is_never_exceeded_and_counts_what_is_owned() {
         let totals = Totals::new();

@@ -2,4 +2,5 @@
 //!
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
+mod active_series;
 mod vectors;
