@@ -1,1 +1,539 @@
-//! The series room (being built).
+//! The series of one tenant: who is in memory, active, owned, and who may still be created.
+//!
+//! The hot path is [`SeriesStore::touch`]: identity, stripe, entry, two timestamps. It takes one
+//! stripe's lock per group of items and nothing else. Everything that changes a count of entries
+//! (create, remove, kind change, a step of a recount or of a split) first takes the tenant's
+//! *books*, so that a check and the creation it admits are one step, and counts need no
+//! compare-and-swap. Only the instance's totals span tenants and are reserved atomically.
+//!
+//! Three counts, never one derived from another: *in-memory* entries are there until their head
+//! drops them; *active* ones were touched since the idle window's start, as far as the last
+//! [`SeriesStore::cycle`] knows; *owned* ones are in-memory and in the view in force.
+//!
+//! Lock order: books, then one stripe. A split holds the stripe it empties and then, one at a
+//! time, the parts it fills, which nobody else can lock before the emptied stripe names them.
+//! A stripe's lock is held for one group of a request or one pass over its entries, and
+//! [`STRIPE_SERIES_MAX`] bounds how many these are. No clock, no I/O, no task in this room.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::labels::Identity;
+use crate::sync::{Mutex, MutexGuard, Ordering};
+
+mod batch;
+pub mod head;
+mod in_force;
+mod intern;
+mod layout;
+mod ledger;
+mod passes;
+mod stripe;
+mod totals;
+
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, Item, Kind, Order, Slow, Verdict};
+pub use in_force::{InForce, Limit, LimitName, LocalLimits, UNLIMITED};
+pub use layout::STRIPE_SERIES_MAX;
+pub use ledger::{Basis, Count, Decided, NewSeries, Refusal, View};
+pub use passes::Progress;
+pub use stripe::{Candidate, Fate, KindRule, Tick};
+pub use totals::{Counts, Totals};
+
+use layout::{Layout, Prefix, StripeSet, follow};
+use ledger::{CheckRules, Facts, Ledger};
+use stripe::{Activity, Entry, Flags, How, Last, Released, Stripe, UNKNOWN_MS};
+use totals::Mirror;
+
+/// What does not change while a tenant's store lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub kinds: KindRule,
+    /// Average length of a stripe beyond which stripes are split.
+    pub stripe_series_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { kinds: KindRule::Latest, stripe_series_max: STRIPE_SERIES_MAX }
+    }
+}
+
+/// How a request's creations are checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Most series of all tenants, or [`UNLIMITED`].
+    pub instance_series_max: u64,
+    pub basis: Basis,
+    /// With the in-memory basis: also count where the owned basis would have decided otherwise.
+    pub shadow: bool,
+    /// Whether a created series exists is not known before the request has ended: it is pending,
+    /// and the request holds it until it confirms, releases or abandons it.
+    pub pending: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            instance_series_max: UNLIMITED,
+            basis: Basis::InMemory,
+            shadow: false,
+            pending: false,
+        }
+    }
+}
+
+/// What became of an item that was not settled by the touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    Created {
+        owned: bool,
+    },
+    Existing,
+    /// It exists and is pending: this request holds it now, beside the one that created it.
+    Held,
+}
+
+/// The series of one tenant. See the head of the file.
+pub struct SeriesStore {
+    books: Mutex<Books>,
+    /// The set that touches start from; replaced when a split is complete.
+    stripes: ArcSwap<StripeSet>,
+    mirror: Mirror,
+    totals: Arc<Totals>,
+    kinds: KindRule,
+}
+
+struct Books {
+    ledger: Ledger,
+    layout: Layout,
+}
+
+impl SeriesStore {
+    pub fn new(options: Options, view: View, totals: Arc<Totals>) -> Self {
+        let layout = Layout::new(options.stripe_series_max);
+        let stripes = ArcSwap::new(layout.published());
+        let ledger = Ledger::new(view);
+        let mirror = Mirror::default();
+        mirror.publish(ledger.series(), ledger.native_histogram(), ledger.view().epoch);
+        Self {
+            books: Mutex::new(Books { ledger, layout }),
+            stripes,
+            mirror,
+            totals,
+            kinds: options.kinds,
+        }
+    }
+
+    /// Settles every item that needs two timestamps only; the rest is left, untouched, in the
+    /// batch's slow list with the reason.
+    pub fn touch(&self, batch: &mut Batch, order: Order, now: Tick) {
+        let set = self.stripes.load();
+        let how = How { now, order, kinds: self.kinds };
+        batch.group(&set);
+        let (groups, slow) = batch.groups();
+        for group in groups {
+            let mut settle = |stripe: &mut Stripe, members: &[u32]| {
+                let mut woken = Activity::default();
+                for &member in members {
+                    let item = &group.items[member as usize];
+                    if let Some(verdict) = stripe.touch(item, how, &mut woken) {
+                        slow.push(Slow { item: member, verdict });
+                    }
+                }
+                // Under the stripe's lock: a cycle must not take off what is not yet added.
+                self.mirror.woke(woken);
+            };
+            let mut stripe = set.lock(group.stripe);
+            if stripe.moved_to().is_none() {
+                settle(&mut stripe, group.members);
+                continue;
+            }
+            drop(stripe);
+            for member in group.members.chunks(1) {
+                let prefix = Prefix::of(group.items[member[0] as usize].identity);
+                follow(&set, prefix, |stripe, _| settle(stripe, member));
+            }
+        }
+    }
+
+    /// Creates a series if the limits allow it, or touches it if it exists.
+    pub fn create(
+        &self,
+        item: &Item,
+        new: &NewSeries<'_>,
+        rules: &Rules,
+        now: Tick,
+    ) -> Result<Admitted, Refusal> {
+        let mut books = self.books();
+        let Books { ledger, layout } = &mut *books;
+        let mut stripe = layout.lock(item.identity);
+        if let Some(row) = stripe.find(item.identity) {
+            return self.touch_row(ledger, &mut stripe, row, item, rules, now);
+        }
+        let owned = self.admit(ledger, new, item.kind, rules, now)?;
+        let (metric, sets) = ledger.refer(new);
+        let entry = Entry {
+            identity: item.identity,
+            last: Last::new(now, item.kind, Flags { active: true, pending: rules.pending }),
+            newest_ms: item.newest_ms,
+            key: new.ring_key,
+            metric,
+            sets,
+        };
+        self.enter(ledger, &mut stripe, &entry);
+        ledger.note_created_while_loading();
+        drop(stripe);
+        self.pay_for_split(&mut books);
+        Ok(Admitted::Created { owned })
+    }
+
+    /// Touches an existing series whatever its order, kind or pending state. `None`: it is gone.
+    ///
+    /// Needs no labels, so no ring key; only turning into a native histogram can be refused.
+    pub fn touch_one(
+        &self,
+        item: &Item,
+        rules: &Rules,
+        now: Tick,
+    ) -> Result<Option<Admitted>, Refusal> {
+        let settled = follow(&self.stripes.load(), Prefix::of(item.identity), |stripe, _| {
+            let row = stripe.find(item.identity)?;
+            let last = stripe.kind_after(row, item.kind, self.kinds);
+            if last != stripe.kind(row) || stripe.pending(row) {
+                return Some(None);
+            }
+            let mut woken = Activity::default();
+            stripe.mark_seen(row, item, now, &mut woken);
+            self.mirror.woke(woken);
+            Some(Some(Admitted::Existing))
+        });
+        match settled {
+            None => return Ok(None),
+            Some(Some(admitted)) => return Ok(Some(admitted)),
+            Some(None) => {}
+        }
+        let mut books = self.books();
+        let Books { ledger, layout } = &mut *books;
+        let mut stripe = layout.lock(item.identity);
+        match stripe.find(item.identity) {
+            None => Ok(None),
+            Some(row) => self.touch_row(ledger, &mut stripe, row, item, rules, now).map(Some),
+        }
+    }
+
+    /// A request has ended well: what it held exists.
+    pub fn confirm(&self, held: &[Identity]) {
+        let set = self.stripes.load();
+        for &identity in held {
+            follow(&set, Prefix::of(identity), |stripe, _| {
+                if stripe.confirm(identity) {
+                    self.mirror.pending.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+
+    /// A request was refused as a whole: what it alone held is gone without a trace.
+    ///
+    /// A series that another request holds too, or that one has confirmed or left undecided,
+    /// stays. `held` has an identity as often as the request was told that it holds it.
+    pub fn release(&self, held: &[Identity]) {
+        for &identity in held {
+            let mut books = self.books();
+            let Books { ledger, layout } = &mut *books;
+            let mut stripe = layout.lock(identity);
+            if let Released::Orphan(row) = stripe.release(identity) {
+                self.remove_row(ledger, &mut stripe, row);
+            }
+        }
+    }
+
+    /// A request ended without telling which of its series exist. They stay, counted and
+    /// pending, until a later request confirms them, a listing restores them, or they are old.
+    pub fn abandon(&self, held: &[Identity]) {
+        let set = self.stripes.load();
+        for &identity in held {
+            follow(&set, Prefix::of(identity), |stripe, _| stripe.abandon(identity));
+        }
+    }
+
+    /// Takes one series out, pending or not. Whether it was there.
+    pub fn remove(&self, identity: Identity) -> bool {
+        let mut books = self.books();
+        let Books { ledger, layout } = &mut *books;
+        let mut stripe = layout.lock(identity);
+        let Some(row) = stripe.find(identity) else {
+            return false;
+        };
+        self.remove_row(ledger, &mut stripe, row);
+        true
+    }
+
+    /// Enters a series that exists, as a listing or the store tells after a restart: without
+    /// limits, and idle until something touches it. An entry already there learns the newest
+    /// time and is confirmed. Whether it was entered.
+    pub fn restore(
+        &self,
+        identity: Identity,
+        kind: Kind,
+        newest_ms: Option<i64>,
+        new: &NewSeries<'_>,
+    ) -> bool {
+        let newest_ms = newest_ms.unwrap_or(UNKNOWN_MS);
+        let mut books = self.books();
+        let Books { ledger, layout } = &mut *books;
+        let mut stripe = layout.lock(identity);
+        if let Some(row) = stripe.find(identity) {
+            stripe.learn_newest(row, newest_ms);
+            if stripe.confirm(identity) {
+                self.mirror.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+            return false;
+        }
+        let (metric, sets) = ledger.refer(new);
+        let last = Last::new(Tick::default(), kind, Flags { active: false, pending: false });
+        let entry = Entry { identity, last, newest_ms, key: new.ring_key, metric, sets };
+        self.totals.add(ledger.owns(entry.key));
+        self.enter(ledger, &mut stripe, &entry);
+        drop(stripe);
+        self.pay_for_split(&mut books);
+        true
+    }
+
+    /// Whether the series has an entry.
+    pub fn contains(&self, identity: Identity) -> bool {
+        follow(&self.stripes.load(), Prefix::of(identity), |stripe, _| {
+            stripe.find(identity).is_some()
+        })
+    }
+
+    /// Counts for metrics and pages; takes no lock.
+    pub fn counts(&self) -> Counts {
+        self.mirror.counts()
+    }
+
+    /// A metric's count; `None` while it is unknown or nobody counts metrics.
+    pub fn metric_count(&self, metric: &[u8]) -> Option<Count> {
+        self.books().ledger.metric_count(metric)
+    }
+
+    /// A label set's count; `None` while it is unknown or nobody counts label sets.
+    pub fn label_set_count(&self, index: u16) -> Option<Count> {
+        self.books().ledger.label_set_count(index)
+    }
+
+    /// The number that a check at `now` goes by.
+    pub fn limit(&self, name: LimitName, basis: Basis, now: Tick) -> Limit {
+        self.books().ledger.limit(name, basis, now)
+    }
+
+    /// Puts limits in force at once: an operator's change, or a new number of instances that
+    /// moves no ownership. While limits are on hold it replaces those of the view in force; those
+    /// of the view to come have to be announced anew with [`Self::hold`].
+    pub fn set_limits(&self, limits: LocalLimits) {
+        self.books().ledger.limits_mut().set(limits);
+    }
+
+    /// Announces the limits of the view `epoch`, whose recount is due. With the owned basis each
+    /// number that rises applies at once, and each that falls when the recount has swapped the
+    /// counts, or at `deadline`.
+    pub fn hold(&self, epoch: u64, limits: LocalLimits, deadline: Tick) {
+        self.books().ledger.limits_mut().hold(epoch, limits, deadline);
+    }
+
+    /// The view in force.
+    pub fn view(&self) -> View {
+        self.books().ledger.view().clone()
+    }
+
+    /// From now until [`Self::end_loading`] the tenant counts at least `upstream` series and
+    /// those created since, however few have been restored.
+    pub fn begin_loading(&self, upstream: u64) {
+        self.books().ledger.begin_loading(upstream);
+    }
+
+    pub fn end_loading(&self) {
+        self.books().ledger.end_loading();
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().expect("no holder of a tenant's books panics")
+    }
+
+    /// All checks in their order, and the reservation from the instance's totals. Whether the
+    /// new series is owned.
+    fn admit(
+        &self,
+        ledger: &Ledger,
+        new: &NewSeries<'_>,
+        kind: Kind,
+        rules: &Rules,
+        now: Tick,
+    ) -> Result<bool, Refusal> {
+        self.check_instance(rules)?;
+        if rules.shadow && rules.basis == Basis::InMemory {
+            let shadow = ledger.shadow(now);
+            self.mirror.shadow_admitted.fetch_add(u64::from(shadow.would_admit), Ordering::Relaxed);
+            self.mirror.shadow_refused.fetch_add(u64::from(shadow.would_refuse), Ordering::Relaxed);
+        }
+        ledger.check(new, kind, self.check_rules(rules, now))?;
+        let owned = ledger.owns(new.ring_key);
+        // Reserved last, so that a series refused by its tenant's limits never takes another
+        // tenant's place, not even for a moment.
+        if !self.totals.reserve(owned, rules.basis, rules.instance_series_max) {
+            return Err(self.instance_refusal(rules));
+        }
+        Ok(owned)
+    }
+
+    fn check_instance(&self, rules: &Rules) -> Result<(), Refusal> {
+        if self.totals.count().by(rules.basis) < rules.instance_series_max {
+            return Ok(());
+        }
+        Err(self.instance_refusal(rules))
+    }
+
+    fn instance_refusal(&self, rules: &Rules) -> Refusal {
+        let limit = Limit { max: rules.instance_series_max, in_force: InForce::Flat };
+        Refusal::Instance(Decided { count: self.totals.count(), basis: rules.basis, limit })
+    }
+
+    fn check_rules(&self, rules: &Rules, now: Tick) -> CheckRules {
+        CheckRules {
+            basis: rules.basis,
+            kinds: self.kinds,
+            now,
+            active_native_histogram: self.mirror.active_native_histogram.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Touches the entry in `row`, changing its kind and holding it as the request needs.
+    fn touch_row(
+        &self,
+        ledger: &mut Ledger,
+        stripe: &mut Stripe,
+        row: usize,
+        item: &Item,
+        rules: &Rules,
+        now: Tick,
+    ) -> Result<Admitted, Refusal> {
+        let entry = stripe.entry(row, ledger.generations());
+        let kind = stripe.kind_after(row, item.kind, self.kinds);
+        if kind != entry.last.kind() {
+            if kind == Kind::NativeHistogram && self.kinds == KindRule::Latest {
+                ledger.check_native_histogram(self.check_rules(rules, now))?;
+            }
+            ledger.change_kind(&facts(&entry));
+            stripe.set_kind(row, kind);
+            self.follow_kind(&entry, kind);
+            self.publish(ledger);
+        }
+        let mut admitted = Admitted::Existing;
+        if entry.last.pending() {
+            if rules.pending {
+                stripe.hold(row);
+                admitted = Admitted::Held;
+            } else if stripe.confirm(entry.identity) {
+                self.mirror.pending.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let mut woken = Activity::default();
+        stripe.mark_seen(row, item, now, &mut woken);
+        self.mirror.woke(woken);
+        Ok(admitted)
+    }
+
+    /// An active entry's new kind, in the count of active native histograms.
+    fn follow_kind(&self, entry: &Entry, kind: Kind) {
+        if !entry.last.active() {
+            return;
+        }
+        let change = Activity { all: 0, native_histogram: 1 };
+        match kind {
+            Kind::NativeHistogram => self.mirror.woke(change),
+            Kind::Float => self.mirror.went_idle(change),
+        }
+    }
+
+    /// Puts an entry into its stripe and every count but the instance's.
+    fn enter(&self, ledger: &mut Ledger, stripe: &mut Stripe, entry: &Entry) {
+        stripe.insert(*entry, ledger.generations());
+        let owned = ledger.add(&facts(entry));
+        if entry.last.active() {
+            self.mirror.woke(activity(entry));
+        }
+        if entry.last.pending() {
+            self.mirror.pending.fetch_add(1, Ordering::Relaxed);
+        }
+        self.mirror.created.fetch_add(1, Ordering::Relaxed);
+        if !owned {
+            self.mirror.created_not_owned.fetch_add(1, Ordering::Relaxed);
+        }
+        self.publish(ledger);
+    }
+
+    /// Takes an entry out of its stripe and every count.
+    fn remove_row(&self, ledger: &mut Ledger, stripe: &mut Stripe, row: usize) {
+        let entry = stripe.entry(row, ledger.generations());
+        stripe.remove(row);
+        self.uncount(ledger, &entry);
+        self.publish(ledger);
+    }
+
+    /// Takes an entry out of every count; the caller publishes.
+    fn uncount(&self, ledger: &mut Ledger, entry: &Entry) {
+        let owned = ledger.remove(&facts(entry));
+        self.totals.remove(Count { in_memory: 1, owned: u64::from(owned) });
+        if entry.last.active() {
+            self.mirror.went_idle(activity(entry));
+        }
+        if entry.last.pending() {
+            self.mirror.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.mirror.removed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn publish(&self, ledger: &Ledger) {
+        self.mirror.publish(ledger.series(), ledger.native_histogram(), ledger.view().epoch);
+    }
+
+    /// Creations pay for the split they make necessary, step by step.
+    fn pay_for_split(&self, books: &mut Books) {
+        if books.layout.split_is_due(books.ledger.series().in_memory) {
+            self.split_step(books);
+        }
+    }
+
+    fn split_step(&self, books: &mut Books) {
+        if let Some(complete) = books.layout.split_step() {
+            self.stripes.store(complete);
+        }
+    }
+}
+
+impl Drop for SeriesStore {
+    /// A tenant that goes takes its series out of the instance's totals.
+    fn drop(&mut self) {
+        let series = self.books().ledger.series();
+        self.totals.remove(series);
+    }
+}
+
+fn facts(entry: &Entry) -> Facts {
+    Facts {
+        prefix: Prefix::of(entry.identity),
+        key: entry.key,
+        kind: entry.last.kind(),
+        metric: entry.metric,
+        sets: entry.sets,
+    }
+}
+
+fn activity(entry: &Entry) -> Activity {
+    let native_histogram = u64::from(entry.last.kind() == Kind::NativeHistogram);
+    Activity { all: 1, native_histogram }
+}

@@ -3,5 +3,6 @@
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
 mod tokens;
+mod active_series;
 mod vectors;
 mod write_requests;

@@ -1,0 +1,654 @@
+//! One lock's worth of a tenant's series, as columns.
+//!
+//! The passes that read every entry (cycle, recount, purge) read one or two columns from end to
+//! end, and columns can grow by an eighth where a hash table must double. So the hash table holds
+//! row numbers only, and a row's facts lie in one vector per fact.
+//!
+//! Invariants: all columns have one length (a reference column may be empty, which says that
+//! nothing is assigned); the index holds each row once, under its identity's hash; a stripe that
+//! has moved is empty and says where its entries went. Nothing here counts: every method returns
+//! what changed, and the caller keeps the books.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use super::batch::{Item, Kind, Order, Verdict};
+use super::intern::Slot;
+use super::layout::StripeSet;
+use crate::keys::{KeySet, RingKey};
+use crate::labels::Identity;
+
+/// A coarse point in time, only ever compared: seconds since some epoch of the process.
+///
+/// 29 bits are kept, 17 years of seconds; a later tick counts as the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(u32);
+
+impl Tick {
+    pub const MAX: Self = Self(TICK_BITS);
+
+    pub const fn new(value: u32) -> Self {
+        if value < TICK_BITS { Self(value) } else { Self::MAX }
+    }
+
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// A newest sample time that nobody has told us.
+pub(super) const UNKNOWN_MS: i64 = i64::MIN;
+
+const ACTIVE: u32 = 1 << 31;
+const NATIVE_HISTOGRAM: u32 = 1 << 30;
+const PENDING: u32 = 1 << 29;
+const TICK_BITS: u32 = PENDING - 1;
+
+/// When an entry was touched last, and three flags in the bits that no tick needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Last(u32);
+
+impl Last {
+    pub(super) fn new(tick: Tick, kind: Kind, flags: Flags) -> Self {
+        let active = if flags.active { ACTIVE } else { 0 };
+        let pending = if flags.pending { PENDING } else { 0 };
+        Self(tick.0 | active | pending).of_kind(kind)
+    }
+
+    pub(super) fn tick(self) -> Tick {
+        Tick(self.0 & TICK_BITS)
+    }
+
+    pub(super) fn active(self) -> bool {
+        self.0 & ACTIVE != 0
+    }
+
+    pub(super) fn pending(self) -> bool {
+        self.0 & PENDING != 0
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        if self.0 & NATIVE_HISTOGRAM != 0 { Kind::NativeHistogram } else { Kind::Float }
+    }
+
+    fn of_kind(self, kind: Kind) -> Self {
+        match kind {
+            Kind::Float => Self(self.0 & !NATIVE_HISTOGRAM),
+            Kind::NativeHistogram => Self(self.0 | NATIVE_HISTOGRAM),
+        }
+    }
+
+    fn confirmed(self) -> Self {
+        Self(self.0 & !PENDING)
+    }
+
+    /// An active entry only moves forward. An idle one starts anew at `now`, even an earlier one:
+    /// Cortex has forgotten it by then, so for it the series is new.
+    fn touched(self, now: Tick) -> Self {
+        let tick = if self.active() { self.tick().max(now) } else { now };
+        Self(self.0 & !TICK_BITS | ACTIVE | tick.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flags {
+    pub(super) active: bool,
+    pub(super) pending: bool,
+}
+
+/// Entries that became active, or idle: of any kind, and of native histograms among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Activity {
+    pub(super) all: u64,
+    pub(super) native_histogram: u64,
+}
+
+impl Activity {
+    fn note(&mut self, kind: Kind) {
+        self.all += 1;
+        self.native_histogram += u64::from(kind == Kind::NativeHistogram);
+    }
+}
+
+/// What a request wants of each of its touches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) now: Tick,
+    pub(super) order: Order,
+    pub(super) kinds: KindRule,
+}
+
+/// Which sample decides whether a series is a native histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KindRule {
+    /// The latest one.
+    #[default]
+    Latest,
+    /// The first one after the series became active: Cortex's counting.
+    AtWake,
+}
+
+/// All that a stripe keeps of a series.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) identity: Identity,
+    pub(super) last: Last,
+    pub(super) newest_ms: i64,
+    pub(super) key: RingKey,
+    pub(super) metric: Slot,
+    pub(super) sets: Slot,
+}
+
+/// The generations of references that are in force, which a stripe's own may lag behind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Generations {
+    pub(super) metric: u32,
+    pub(super) sets: u32,
+}
+
+/// Requests that hold a pending entry, where they are not the usual one.
+#[derive(Clone, Copy, Debug)]
+struct Holders {
+    identity: Identity,
+    requests: u32,
+    /// A request ended without telling whether the series exists: no refusal may remove it.
+    unconfirmed: bool,
+}
+
+/// What became of a pending entry when one of its holders failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Released {
+    /// Confirmed, gone, or held by others still.
+    Kept,
+    /// The last holder failed: the entry in this row has to go.
+    Orphan(usize),
+}
+
+/// What a decision about an entry's end may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    pub identity: Identity,
+    /// `None` when nobody has told us, as after a listing.
+    pub newest_ms: Option<i64>,
+    pub touched: Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Keep,
+    Drop,
+}
+
+/// Owned entries found by a recount, by the slots they refer to.
+#[derive(Debug, Default)]
+pub(super) struct Partial {
+    pub(super) series: u64,
+    pub(super) native_histogram: u64,
+    pub(super) metric: Vec<u64>,
+    pub(super) sets: Vec<u64>,
+}
+
+/// A column of references, empty while none of the rows has one.
+#[derive(Debug, Default)]
+struct References {
+    generation: u32,
+    slots: Vec<Slot>,
+}
+
+#[derive(Default)]
+pub(super) struct Stripe {
+    index: HashTable<u32>,
+    id: Vec<Identity>,
+    last: Vec<Last>,
+    newest_ms: Vec<i64>,
+    key: Vec<RingKey>,
+    metric: References,
+    sets: References,
+    /// Pending entries with other than exactly one holder; nearly always empty.
+    holders: HashTable<Holders>,
+    moved_to: Option<Arc<StripeSet>>,
+}
+
+impl Stripe {
+    pub(super) fn with_capacity(rows: usize) -> Self {
+        Self {
+            index: HashTable::with_capacity(rows),
+            id: Vec::with_capacity(rows),
+            last: Vec::with_capacity(rows),
+            newest_ms: Vec::with_capacity(rows),
+            key: Vec::with_capacity(rows),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.id.len()
+    }
+
+    /// Where this stripe's entries went, once a restripe has moved them.
+    pub(super) fn moved_to(&self) -> Option<&Arc<StripeSet>> {
+        self.moved_to.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn find(&self, identity: Identity) -> Option<usize> {
+        let ids = &self.id;
+        self.index
+            .find(hash(identity), |&row| ids[row as usize] == identity)
+            .map(|&row| row as usize)
+    }
+
+    pub(super) fn entry(&self, row: usize, generations: Generations) -> Entry {
+        Entry {
+            identity: self.id[row],
+            last: self.last[row],
+            newest_ms: self.newest_ms[row],
+            key: self.key[row],
+            metric: self.metric.get(row, generations.metric),
+            sets: self.sets.get(row, generations.sets),
+        }
+    }
+
+    pub(super) fn kind(&self, row: usize) -> Kind {
+        self.last[row].kind()
+    }
+
+    pub(super) fn pending(&self, row: usize) -> bool {
+        self.last[row].pending()
+    }
+
+    /// The hot path: settles an entry that needs no more than two timestamps, and says why not
+    /// for any other, which it leaves as it is.
+    #[inline]
+    pub(super) fn touch(&mut self, item: &Item, how: How, woken: &mut Activity) -> Option<Verdict> {
+        let Some(row) = self.find(item.identity) else {
+            return Some(Verdict::New);
+        };
+        let last = self.last[row];
+        if last.pending() {
+            return Some(Verdict::Pending);
+        }
+        let newest_ms = self.newest_ms[row];
+        if how.order == Order::Strict && (newest_ms == UNKNOWN_MS || item.first_ms <= newest_ms) {
+            return Some(Verdict::NotInOrder { newest_ms: known(newest_ms) });
+        }
+        if self.kind_after(row, item.kind, how.kinds) != last.kind() {
+            return Some(Verdict::KindChange);
+        }
+        self.mark_seen(row, item, how.now, woken);
+        None
+    }
+
+    /// The kind that a touch with a sample of kind `kind` leaves the entry with.
+    #[inline]
+    pub(super) fn kind_after(&self, row: usize, kind: Kind, rule: KindRule) -> Kind {
+        let last = self.last[row];
+        match rule {
+            KindRule::AtWake if last.active() => last.kind(),
+            KindRule::Latest | KindRule::AtWake => kind,
+        }
+    }
+
+    /// Moves both timestamps forward and wakes the entry.
+    #[inline]
+    pub(super) fn mark_seen(&mut self, row: usize, item: &Item, now: Tick, woken: &mut Activity) {
+        let last = self.last[row];
+        if !last.active() {
+            woken.note(last.kind());
+        }
+        self.last[row] = last.touched(now);
+        self.newest_ms[row] = self.newest_ms[row].max(item.newest_ms);
+    }
+
+    pub(super) fn learn_newest(&mut self, row: usize, newest_ms: i64) {
+        self.newest_ms[row] = self.newest_ms[row].max(newest_ms);
+    }
+
+    pub(super) fn set_kind(&mut self, row: usize, kind: Kind) {
+        self.last[row] = self.last[row].of_kind(kind);
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry, generations: Generations) {
+        debug_assert!(self.find(entry.identity).is_none());
+        let row = self.id.len();
+        push(&mut self.id, entry.identity);
+        push(&mut self.last, entry.last);
+        push(&mut self.newest_ms, entry.newest_ms);
+        push(&mut self.key, entry.key);
+        self.metric.insert(row, generations.metric, entry.metric);
+        self.sets.insert(row, generations.sets, entry.sets);
+        let ids = &self.id;
+        let index_row = u32::try_from(row).expect("a stripe is split long before 2^32 rows");
+        self.index.insert_unique(hash(entry.identity), index_row, |&row| hash(ids[row as usize]));
+    }
+
+    /// Takes a row out; the last row takes its place.
+    pub(super) fn remove(&mut self, row: usize) {
+        let identity = self.id[row];
+        let row_index = row as u32;
+        if let Ok(found) = self.index.find_entry(hash(identity), |&at| at == row_index) {
+            found.remove();
+        }
+        if self.last[row].pending() {
+            self.forget_holders(identity);
+        }
+        self.id.swap_remove(row);
+        self.last.swap_remove(row);
+        self.newest_ms.swap_remove(row);
+        self.key.swap_remove(row);
+        self.metric.swap_remove(row);
+        self.sets.swap_remove(row);
+        if row < self.id.len() {
+            let from = self.id.len() as u32;
+            let at = self
+                .index
+                .find_mut(hash(self.id[row]), |&at| at == from)
+                .expect("every row is in the index");
+            *at = row_index;
+        }
+    }
+
+    /// Takes out every entry that `fate` drops, telling `removed` of each.
+    ///
+    /// An entry that a request holds stays: whether it exists is that request's to say.
+    pub(super) fn sweep(
+        &mut self,
+        generations: Generations,
+        mut fate: impl FnMut(&Candidate) -> Fate,
+        mut removed: impl FnMut(&Entry),
+    ) {
+        let mut keep = vec![true; self.len()];
+        let mut dropped = 0;
+        for (row, keep) in keep.iter_mut().enumerate() {
+            let candidate = Candidate {
+                identity: self.id[row],
+                newest_ms: known(self.newest_ms[row]),
+                touched: self.last[row].tick(),
+            };
+            if fate(&candidate) == Fate::Drop && !self.held(row) {
+                removed(&self.entry(row, generations));
+                *keep = false;
+                dropped += 1;
+            }
+        }
+        // Taking a row out costs two look-ups, building the index anew costs one per kept row.
+        if dropped > self.len() / 4 {
+            self.compact(&keep);
+        } else {
+            // From the end, so that the row that fills a gap has been judged already.
+            for row in (0..keep.len()).rev().filter(|&row| !keep[row]) {
+                self.remove(row);
+            }
+        }
+        if dropped > 0 {
+            self.give_back_slack();
+        }
+    }
+
+    /// Takes out everything, held or not, telling `removed` of each entry.
+    pub(super) fn clear(&mut self, generations: Generations, mut removed: impl FnMut(&Entry)) {
+        for row in 0..self.len() {
+            removed(&self.entry(row, generations));
+        }
+        *self = Self::default();
+    }
+
+    /// Marks as idle what was touched before `idle_before`.
+    pub(super) fn settle_idle(&mut self, idle_before: Tick) -> Activity {
+        let (mut all, mut native_histogram) = (0_u32, 0_u32);
+        // Without branches, so that it compiles to vector code.
+        for last in &mut self.last {
+            let bits = last.0;
+            let gone = u32::from((bits & TICK_BITS) < idle_before.0) & (bits >> 31);
+            all += gone;
+            native_histogram += gone & (bits >> 30);
+            last.0 = bits & !(gone << 31);
+        }
+        Activity { all: u64::from(all), native_histogram: u64::from(native_histogram) }
+    }
+
+    pub(super) fn count_owned(
+        &self,
+        keys: &KeySet,
+        generations: Generations,
+        partial: &mut Partial,
+    ) {
+        for (&key, last) in self.key.iter().zip(&self.last) {
+            let owned = u32::from(keys.contains(key));
+            partial.series += u64::from(owned);
+            partial.native_histogram += u64::from(owned & (last.0 >> 30));
+        }
+        self.metric.count_owned(keys, &self.key, generations.metric, &mut partial.metric);
+        self.sets.count_owned(keys, &self.key, generations.sets, &mut partial.sets);
+    }
+
+    pub(super) fn assign_metric(&mut self, row: usize, generation: u32, slot: Slot) {
+        self.metric.assign(row, self.id.len(), generation, slot);
+    }
+
+    pub(super) fn assign_sets(&mut self, row: usize, generation: u32, slot: Slot) {
+        self.sets.assign(row, self.id.len(), generation, slot);
+    }
+
+    pub(super) fn drop_metric_column(&mut self) {
+        self.metric = References::default();
+    }
+
+    pub(super) fn drop_sets_column(&mut self) {
+        self.sets = References::default();
+    }
+
+    /// Adds a request to those that hold the pending entry in `row`.
+    pub(super) fn hold(&mut self, row: usize) {
+        let identity = self.id[row];
+        match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
+            Some(held) => held.requests = held.requests.saturating_add(1),
+            None => self.remember_holders(Holders { identity, requests: 2, unconfirmed: false }),
+        }
+    }
+
+    /// The series exists: whoever holds it need not care any more. True when it was pending.
+    pub(super) fn confirm(&mut self, identity: Identity) -> bool {
+        let Some(row) = self.find(identity).filter(|&row| self.last[row].pending()) else {
+            return false;
+        };
+        self.last[row] = self.last[row].confirmed();
+        self.forget_holders(identity);
+        true
+    }
+
+    /// One holder's request was refused as a whole.
+    pub(super) fn release(&mut self, identity: Identity) -> Released {
+        let Some(row) = self.find(identity).filter(|&row| self.last[row].pending()) else {
+            return Released::Kept;
+        };
+        match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
+            None => Released::Orphan(row),
+            Some(held) => {
+                held.requests = held.requests.saturating_sub(1);
+                if held.requests == 0 && !held.unconfirmed {
+                    return Released::Orphan(row);
+                }
+                Released::Kept
+            }
+        }
+    }
+
+    /// One holder's request ended without a word about this series.
+    pub(super) fn abandon(&mut self, identity: Identity) {
+        if !self.find(identity).is_some_and(|row| self.last[row].pending()) {
+            return;
+        }
+        match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
+            Some(held) => {
+                held.requests = held.requests.saturating_sub(1);
+                held.unconfirmed = true;
+            }
+            None => self.remember_holders(Holders { identity, requests: 0, unconfirmed: true }),
+        }
+    }
+
+    /// Moves every entry to its stripe of `to`, which has them all to itself until then.
+    pub(super) fn move_to(&mut self, to: &Arc<StripeSet>, parts: &mut [Self], first: usize) {
+        for row in 0..self.len() {
+            let part = to.index_of(self.id[row]) - first;
+            let entry = Entry {
+                metric: self.metric.get(row, self.metric.generation),
+                sets: self.sets.get(row, self.sets.generation),
+                ..self.entry(row, Generations::default())
+            };
+            let generations =
+                Generations { metric: self.metric.generation, sets: self.sets.generation };
+            parts[part].insert(entry, generations);
+        }
+        for held in self.holders.drain() {
+            parts[to.index_of(held.identity) - first].remember_holders(held);
+        }
+        *self = Self { moved_to: Some(Arc::clone(to)), ..Self::default() };
+    }
+
+    fn held(&self, row: usize) -> bool {
+        let identity = self.id[row];
+        self.last[row].pending()
+            && self
+                .holders
+                .find(hash(identity), |held| held.identity == identity)
+                .is_none_or(|held| held.requests > 0)
+    }
+
+    fn remember_holders(&mut self, held: Holders) {
+        self.holders.insert_unique(hash(held.identity), held, |held| hash(held.identity));
+    }
+
+    fn forget_holders(&mut self, identity: Identity) {
+        if let Ok(found) = self.holders.find_entry(hash(identity), |held| held.identity == identity)
+        {
+            found.remove();
+            if self.holders.is_empty() {
+                self.holders = HashTable::new();
+            }
+        }
+    }
+
+    fn compact(&mut self, keep: &[bool]) {
+        retain(&mut self.id, keep);
+        retain(&mut self.last, keep);
+        retain(&mut self.newest_ms, keep);
+        retain(&mut self.key, keep);
+        if !self.metric.slots.is_empty() {
+            retain(&mut self.metric.slots, keep);
+        }
+        if !self.sets.slots.is_empty() {
+            retain(&mut self.sets.slots, keep);
+        }
+        self.index.clear();
+        let ids = &self.id;
+        for (row, &identity) in ids.iter().enumerate() {
+            self.index.insert_unique(hash(identity), row as u32, |&row| hash(ids[row as usize]));
+        }
+        if !self.holders.is_empty() {
+            let (index, ids) = (&self.index, &self.id);
+            self.holders.retain(|held| {
+                let identity = held.identity;
+                index.find(hash(identity), |&row| ids[row as usize] == identity).is_some()
+            });
+        }
+    }
+
+    /// A drop of the head can take most of a stripe with it; its memory goes too.
+    fn give_back_slack(&mut self) {
+        let rows = self.len();
+        if rows > self.id.capacity() / 2 {
+            return;
+        }
+        let room = rows + rows / 8;
+        self.id.shrink_to(room);
+        self.last.shrink_to(room);
+        self.newest_ms.shrink_to(room);
+        self.key.shrink_to(room);
+        self.metric.slots.shrink_to(room);
+        self.sets.slots.shrink_to(room);
+        let ids = &self.id;
+        self.index.shrink_to(room, |&row| hash(ids[row as usize]));
+    }
+}
+
+impl References {
+    fn get(&self, row: usize, generation: u32) -> Slot {
+        if self.generation != generation || self.slots.is_empty() {
+            return Slot::NONE;
+        }
+        self.slots[row]
+    }
+
+    /// Adds the reference of a new row, the stripe's last.
+    fn insert(&mut self, row: usize, generation: u32, slot: Slot) {
+        if slot == Slot::NONE {
+            if !self.slots.is_empty() {
+                push(&mut self.slots, Slot::NONE);
+            }
+            return;
+        }
+        self.assign(row, row + 1, generation, slot);
+    }
+
+    fn assign(&mut self, row: usize, rows: usize, generation: u32, slot: Slot) {
+        if self.generation != generation {
+            self.slots.clear();
+            self.generation = generation;
+        }
+        if self.slots.len() < rows {
+            // One at a time this is a new row; many at once, a column that nobody needed so far.
+            if self.slots.capacity() < rows {
+                self.slots.reserve_exact(rows - self.slots.len() + growth(rows));
+            }
+            self.slots.resize(rows, Slot::NONE);
+        }
+        self.slots[row] = slot;
+    }
+
+    fn swap_remove(&mut self, row: usize) {
+        if !self.slots.is_empty() {
+            self.slots.swap_remove(row);
+        }
+    }
+
+    fn count_owned(&self, keys: &KeySet, row_keys: &[RingKey], generation: u32, to: &mut Vec<u64>) {
+        if self.generation != generation {
+            return;
+        }
+        for (&slot, &key) in self.slots.iter().zip(row_keys) {
+            if keys.contains(key) {
+                slot.add_to(to, 1);
+            }
+        }
+    }
+}
+
+pub(super) fn known(newest_ms: i64) -> Option<i64> {
+    (newest_ms != UNKNOWN_MS).then_some(newest_ms)
+}
+
+/// The half of an identity that the index uses; the other half chooses the stripe.
+#[inline]
+fn hash(identity: Identity) -> u64 {
+    identity.0 as u64
+}
+
+/// Growth by an eighth keeps the slack of a column small at any size; doubling would swing it.
+fn growth(rows: usize) -> usize {
+    rows / 8 + 4
+}
+
+fn push<T>(column: &mut Vec<T>, value: T) {
+    if column.len() == column.capacity() {
+        column.reserve_exact(growth(column.len()));
+    }
+    column.push(value);
+}
+
+fn retain<T>(column: &mut Vec<T>, keep: &[bool]) {
+    let mut verdicts = keep.iter();
+    column.retain(|_| verdicts.next().copied().unwrap_or(true));
+}
