@@ -1,1 +1,3 @@
 //! The wire room (being built).
+
+pub mod ring_desc;

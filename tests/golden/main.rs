@@ -2,4 +2,6 @@
 //!
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
+mod ring_walk;
+mod shuffle_shard;
 mod vectors;
