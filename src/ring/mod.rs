@@ -20,12 +20,11 @@ pub mod shuffle;
 pub mod snapshot;
 pub mod walk;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
 use self::model::RingReading;
-use crate::sync::Mutex;
 
 pub use self::circle::MemberIndex;
 pub use self::model::{Position, Token};
