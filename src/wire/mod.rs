@@ -36,3 +36,6 @@ pub mod proto {
         }
     }
 }
+//! The wire room (being built).
+
+pub mod ring_desc;

@@ -4,5 +4,7 @@
 
 mod tokens;
 mod active_series;
+mod ring_walk;
+mod shuffle_shard;
 mod vectors;
 mod write_requests;
