@@ -2,4 +2,6 @@
 //!
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
+mod ewma;
+mod rate_limiter;
 mod vectors;
