@@ -6,5 +6,8 @@ mod tokens;
 mod active_series;
 mod ring_walk;
 mod shuffle_shard;
+mod ewma;
+mod limits;
+mod rate_limiter;
 mod vectors;
 mod write_requests;
