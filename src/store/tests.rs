@@ -156,8 +156,10 @@ fn every_kind_of_row_comes_back_as_it_went_in() {
             help: b"h\0\xff".to_vec(),
             unit: Vec::new(),
         };
-        assert_eq!(store.metadata(&a, None).expect("metadata"), [owned.clone()]);
-        assert_eq!(store.metadata(&a, Some(b"up")).expect("metadata"), [owned]);
+        for metric in [None, Some(&b"up"[..])] {
+            let found = store.metadata(&a, metric).expect("metadata");
+            assert_eq!(found, std::slice::from_ref(&owned));
+        }
         assert_eq!(store.metadata(&a, Some(b"u")).expect("metadata"), []);
         assert_eq!(store.metadata(&tenant("b"), None).expect("metadata"), []);
     }
@@ -598,7 +600,7 @@ fn selections_agree_with_a_filter_over_everything() {
         // A fresh tenant per run is a fresh, empty set of series.
         runs.set(runs.get() + 1);
         let tenant = tenant(&format!("t{}", runs.get()));
-        let mut expect: BTreeMap<Vec<(Vec<u8>, Vec<u8>)>, BTreeSet<i64>> = BTreeMap::new();
+        let mut expect: BTreeMap<OwnedLabels, BTreeSet<i64>> = BTreeMap::new();
         for (pairs, block) in &sets {
             let mut buf = LabelsBuf::new();
             for (name, value) in pairs {
@@ -657,7 +659,10 @@ fn selections_agree_with_a_filter_over_everything() {
     result.expect("agreement");
 }
 
-fn owned(labels: Labels<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Names and values; they order as labels do.
+type OwnedLabels = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn owned(labels: Labels<'_>) -> OwnedLabels {
     labels.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }
 
