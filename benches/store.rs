@@ -154,13 +154,15 @@ fn census(series: u64) {
         .expect("the writer starts");
     assert!(!died.success(), "the writer ends by abort");
     let rss_before = rss_bytes();
-    let started = Instant::now();
+    let (started, cpu_before) = (Instant::now(), cpu_secs());
     let store = open(dir.path());
     let opened = started.elapsed();
     let mut count = 0;
     store.for_each_head(|_, _| count += 1).expect("heads");
     assert_eq!(count, series);
-    println!("opened in {opened:.2?}, heads listed after {:.2?}", started.elapsed());
+    let cpu = cpu_secs() - cpu_before;
+    let listed = started.elapsed();
+    println!("opened in {opened:.2?}, heads listed after {listed:.2?}, {cpu:.1} s of CPU");
     println!("resident after that: {} B per series", (rss_bytes() - rss_before) / series);
 }
 

@@ -106,3 +106,41 @@ fn sync_journal(db: &Database, path: &Path) -> Result<(), fjall::Error> {
         _ => db.persist(PersistMode::SyncData),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        State { is_dirty: AtomicBool::new(true), is_healthy: AtomicBool::new(true) }
+    }
+
+    /// A channel whose other end is closed: the thread's last round.
+    fn ended() -> Receiver<()> {
+        bounded(0).1
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn the_last_round_syncs_what_was_written() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let db = Database::builder(dir.path()).open().expect("a database");
+        let state = state();
+        run(&db, dir.path(), HOUR, &state, &ended());
+        assert!(!state.is_dirty.load(Ordering::Acquire));
+        assert!(state.is_healthy.load(Ordering::Acquire));
+        // Without a journal to be found the engine syncs its own.
+        let other = tempfile::tempdir().expect("tempdir");
+        assert!(sync_journal(&db, other.path()).is_ok());
+    }
+
+    #[test]
+    fn a_failed_sync_is_told() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let db = Database::builder(dir.path()).open().expect("a database");
+        let state = state();
+        run(&db, &dir.path().join("missing"), HOUR, &state, &ended());
+        assert!(!state.is_healthy.load(Ordering::Acquire));
+    }
+}

@@ -55,6 +55,7 @@ impl Store {
     /// Deletes the head rows of those `identities` that `is_gone` confirms; returns how many.
     ///
     /// `is_gone` says whether the tracker has no entry for the series *now*; see the file's head.
+    /// It is asked while commits of new series wait, so it must not wait for one.
     /// With `oldest_ms` the head's range begins there from now on.
     pub fn drop_heads(
         &self,

@@ -315,40 +315,82 @@ fn case_b20_a_killed_store_knows_exactly_which_series_are_in_the_head() {
     }
 }
 
-/// Not a test of its own: the process that the next test kills.
+const WRITER_STORE: &str = "FREEHOLD_TEST_WRITER_STORE";
+const PUSH_SERIES: u64 = 100;
+
+/// Not a test of its own: the process that the next tests kill or starve. Writes pushes, says so,
+/// and ends at the first that is refused.
 #[test]
-#[ignore = "started by a_kill_loses_no_acknowledged_sample"]
-fn killed_writer() {
-    let Ok(path) = std::env::var("FREEHOLD_TEST_KILLED_STORE") else { return };
+#[ignore = "started by the tests that follow"]
+fn endless_writer() {
+    let Ok(path) = std::env::var(WRITER_STORE) else { return };
     let store = open(Path::new(&path));
     let a = tenant("a");
-    for push in 0_u64.. {
+    let commit = |push: u64| {
         let mut writer = store.begin(&a, NOW_MS, 300);
-        for i in 0..100 {
-            let set = labels(&[("__name__", "up"), ("i", &(push * 100 + i).to_string())]);
+        for i in 0..PUSH_SERIES {
+            let number = push * PUSH_SERIES + i;
+            let set = labels(&[("__name__", "up"), ("i", &number.to_string())]);
             let id = identity(&store, set.as_labels());
             writer.series(id, set.as_labels(), NOW_MS).expect("series");
             writer.head(id, RingKey(i as u32), SeriesKind::Float);
             writer.sample(id, NOW_MS, push, 0).expect("sample");
         }
-        writer.commit().expect("commit");
+        writer.commit()
+    };
+    let say = |text: String| {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "acknowledged {push}").expect("stdout");
+        writeln!(out, "{text}").expect("stdout");
         out.flush().expect("stdout");
+    };
+    let mut push = 0;
+    while commit(push).is_ok() {
+        push += 1;
+        say(format!("acknowledged {push}"));
     }
+    assert!(matches!(commit(push), Err(StoreError::Stopped)));
+    assert!(!store.is_writable());
+    assert_eq!(everything(&store, &a).len() as u64, push * PUSH_SERIES, "reads go on");
+    say(format!("refused after {push}"));
 }
+
+/// Checks that the first pushes are there; returns how many are, each of them whole.
+fn count_whole_pushes(store: &Store, acknowledged: u64) -> u64 {
+    let found = everything(store, &tenant("a"));
+    let mut by_push: BTreeMap<u64, u64> = BTreeMap::new();
+    for series in &found {
+        let [Sample { value: StoredValue::Float { bits, .. }, .. }] = &series.samples[..] else {
+            panic!("one float is written per series");
+        };
+        *by_push.entry(*bits).or_default() += 1;
+    }
+    for push in 0..acknowledged {
+        assert_eq!(by_push.get(&push), Some(&PUSH_SERIES), "push {push} of {acknowledged}");
+    }
+    // What was under way is there whole or not at all, with its heads.
+    assert!(by_push.values().all(|&samples| samples == PUSH_SERIES));
+    assert_eq!(heads(store).len(), found.len());
+    by_push.len() as u64
+}
+
+fn writer_command(program: &str, path: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env(WRITER_STORE, path).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+const WRITER_ARGS: [&str; 4] =
+    ["store::tests::endless_writer", "--exact", "--ignored", "--nocapture"];
 
 #[test]
 fn a_kill_loses_no_acknowledged_sample() {
     let dir = tempfile::tempdir().expect("tempdir");
+    let binary = std::env::current_exe().expect("this binary");
     let mut whole = 0;
     // Killed and started again over the same directory; the pushes begin anew each time.
     for least in [3, 40, 200] {
-        let mut child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["store::tests::killed_writer", "--exact", "--ignored", "--nocapture"])
-            .env("FREEHOLD_TEST_KILLED_STORE", dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+        let mut child = writer_command(&binary.to_string_lossy(), dir.path())
+            .args(WRITER_ARGS)
             .spawn()
             .expect("the writer starts");
         let out = child.stdout.take().expect("piped");
@@ -356,8 +398,8 @@ fn a_kill_loses_no_acknowledged_sample() {
         // Reading goes on after the kill: what is in the pipe was acknowledged before it.
         for line in BufReader::new(out).lines() {
             let line = line.expect("a line");
-            if let Some((_, push)) = line.rsplit_once("acknowledged ") {
-                acknowledged = push.parse::<u64>().expect("a number") + 1;
+            if let Some((_, pushes)) = line.rsplit_once("acknowledged ") {
+                acknowledged = pushes.parse().expect("a number");
                 if acknowledged == least {
                     child.kill().expect("killed");
                 }
@@ -365,26 +407,33 @@ fn a_kill_loses_no_acknowledged_sample() {
         }
         child.wait().expect("ended");
         assert!(acknowledged >= least, "the writer ended by itself");
-        whole = whole.max(acknowledged);
-
-        let store = open(dir.path());
-        let found = everything(&store, &tenant("a"));
-        let mut by_push: BTreeMap<u64, usize> = BTreeMap::new();
-        for series in &found {
-            let [Sample { value: StoredValue::Float { bits, .. }, .. }] = &series.samples[..]
-            else {
-                panic!("one float is written per series");
-            };
-            *by_push.entry(*bits).or_default() += 1;
-        }
-        for push in 0..whole {
-            assert_eq!(by_push.get(&push), Some(&100), "push {push} of {whole}");
-        }
-        // What was under way is there whole or not at all, with its heads.
-        assert!(by_push.values().all(|&samples| samples == 100));
-        assert_eq!(heads(&store).len(), found.len());
-        whole = by_push.len() as u64;
+        whole = count_whole_pushes(&open(dir.path()), acknowledged.max(whole));
     }
+}
+
+#[test]
+fn a_full_disk_refuses_a_push_whole_and_keeps_the_rest() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    drop(open(dir.path()));
+    // No file may grow past a megabyte, which stops the journal as a full disk would.
+    let script = "trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\"";
+    let output = writer_command("sh", dir.path())
+        .args(["-c", script])
+        .arg(std::env::current_exe().expect("this binary"))
+        .args(WRITER_ARGS)
+        .output()
+        .expect("the writer ran");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (_, refused) = text.rsplit_once("refused after ").expect("refused in the end");
+    let pushes: u64 = refused.lines().next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!(pushes > 10);
+
+    let store = open(dir.path());
+    // The push that was refused may have reached the disk in the end, but then whole.
+    let whole = count_whole_pushes(&store, pushes);
+    assert!(whole <= pushes + 1);
+    write(&store, &tenant("a"), &labels(&[("__name__", "next")]), NOW_MS, 1);
 }
 
 #[test]
