@@ -226,13 +226,6 @@ pub struct Selection {
     matched: std::vec::IntoIter<Matched>,
 }
 
-impl Selection {
-    /// Series not yet yielded, of which some may turn out to have no sample in the range.
-    pub fn remaining(&self) -> usize {
-        self.matched.len()
-    }
-}
-
 impl Iterator for Selection {
     type Item = Result<SeriesSamples, StoreError>;
 

@@ -464,6 +464,33 @@ fn a_batch_cut_short_is_discarded_whole() {
 }
 
 #[test]
+fn a_page_lost_with_the_machine_costs_only_what_came_after_it() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let store = open(dir.path());
+    let a = tenant("a");
+    for i in 0..200 {
+        let set = labels(&[("__name__", "up"), ("i", &format!("{i:03}"))]);
+        write(&store, &a, &set, NOW_MS, i);
+    }
+    for page in [1_usize, 4, 7] {
+        let image = image_of(&store);
+        let path = image.path().join("0.jnl");
+        let mut bytes = std::fs::read(&path).expect("journal");
+        assert!(bytes[page << 12..(page + 2) << 12].iter().any(|&byte| byte != 0));
+        // The file system wrote later pages but not this one.
+        bytes[page << 12..(page + 1) << 12].fill(0);
+        std::fs::write(&path, bytes).expect("journal");
+        let store = open(image.path());
+        let found = everything(&store, &a);
+        assert!((10..190).contains(&found.len()), "{} of 200", found.len());
+        assert_eq!(heads(&store).len(), found.len());
+        for (series, i) in found.iter().zip(0..) {
+            assert_eq!(series.samples, [float(NOW_MS, i)]);
+        }
+    }
+}
+
+#[test]
 fn retention_drops_whole_blocks_and_their_files() {
     let dir = tempfile::tempdir().expect("tempdir");
     let store = open(dir.path());
