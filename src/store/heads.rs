@@ -4,6 +4,7 @@
 //! of them anew. Deleting the new row would hide the series from the next restart. So rows are
 //! dropped with all commits of head rows shut out, and only those that the caller still confirms
 //! as gone: a creation before that question keeps its row, one after it commits after the delete.
+//! (An entry whose first push is still under way is fresh, so no tracker purges it.)
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
