@@ -1,1 +1,3 @@
 //! The ingester room (being built).
+
+pub mod config;
