@@ -10,7 +10,7 @@ pub enum AppError {}
 
 /// Runs what the configuration names until `stop` is ready, then drains.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), AppError> {
-    tracing::info!(target_name = %String::from(config.target), "started");
+    tracing::info!(services = %String::from(config.target), "started");
     stop.await;
     Ok(())
 }

@@ -188,7 +188,6 @@ impl Visit for Pairs {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
     use std::sync::{Arc, Mutex};
 
     use super::*;

@@ -120,7 +120,7 @@ fn unknown_flag(name: &str) -> ConfigError {
     let nearest = flags::all()
         .flat_map(|flag| std::iter::once(flag.name).chain(flag.aliases.iter().copied()))
         .chain([CONFIG_FILE, "help", "version"])
-        .min_by_key(|known| strsim::damerau_levenshtein(known, name))
+        .max_by(|one, other| load::likeness(one, name).total_cmp(&load::likeness(other, name)))
         .expect("the table has rows");
     ConfigError::UnknownFlag { flag: name.to_owned(), nearest }
 }
@@ -163,7 +163,7 @@ fn clap_command() -> clap::Command {
             "freehold [-flag=value …]\n       freehold check-config FILE\n       \
              freehold query --tenant TENANT 'MATCHERS'",
         )
-        .help_template("{about}\n\n{usage-heading} {usage}\n\n{after-help}\n\n{all-args}\n")
+        .help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\n{all-args}\n")
         .args_override_self(true)
         .args_conflicts_with_subcommands(true)
         .disable_help_subcommand(true)

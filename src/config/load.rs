@@ -133,14 +133,24 @@ fn unknown_key(file: &File<'_>, key: String) -> ConfigError {
     }
     let mut known = Vec::new();
     paths(file.defaults, "", &mut known);
-    // A key in the wrong block has the right last name; else the fewest typing errors count.
+    // A key in the wrong block has the right last name.
     let last = |path: &str| path.rsplit('.').next().map(str::to_owned);
+    let likeness = |path: &String| {
+        let same_name = f64::from(u8::from(last(path) == last(&key)));
+        same_name + likeness(path, &key)
+    };
     let nearest = known
         .iter()
-        .min_by_key(|path| (last(path) != last(&key), strsim::damerau_levenshtein(path, &key)))
+        .max_by(|one, other| likeness(one).total_cmp(&likeness(other)))
         .expect("the default configuration has keys")
         .clone();
     ConfigError::UnknownKey { path, key, nearest }
+}
+
+/// How alike two names are, 0 to 1. A shared beginning counts most: people complete names by
+/// their first parts and err in the last.
+pub(super) fn likeness(one: &str, other: &str) -> f64 {
+    strsim::jaro_winkler(one, other)
 }
 
 /// Dotted paths of every block and value below `tree`.

@@ -133,6 +133,8 @@ fn an_unknown_flag_names_the_nearest_one() {
     let text = refused(&["--ingester.use-ingester-owned-series-for-limit"]);
     assert!(text.contains("-ingester.use-ingester-owned-series-for-limits"), "{text}");
     assert!(refused(&["-helpp"]).contains("-help"));
+    let text = refused(&["-ingester.maxx=4"]);
+    assert!(text.contains("flag is -ingester."), "{text}");
 }
 
 #[test]
