@@ -11,7 +11,7 @@ use clap::builder::Styles;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::flags::{self, Kind};
-use super::{Config, ConfigError, effective_yaml, load};
+use super::{Config, ConfigError, effective_yaml, load, table};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ fn clap_command() -> clap::Command {
                 .value_name("file")
                 .help("YAML file with the same keys; docs/freehold.yaml is an example."),
         );
-    for group in flags::FLAGS {
+    for group in table::FLAGS {
         command = command.next_help_heading(group.heading);
         for flag in group.flags {
             let default =

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Config;
-use super::flags::{self, FLAGS, Kind};
+use super::flags::{self, Kind};
+use super::{Config, FLAGS};
 
 /// Every value in force, as a file that would set it. Secrets are masked.
 pub fn effective_yaml(config: &Config) -> String {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::flags::{self, Kind};
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, table};
 
 /// Longest configuration file, in bytes. Ours are a few kB; what is longer is the wrong file.
 const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -128,7 +128,7 @@ impl File<'_> {
 
 fn unknown_key(file: &File<'_>, key: String) -> ConfigError {
     let path: PathBuf = file.path.into();
-    if let Some(&(_, now)) = flags::RENAMED_KEYS.iter().find(|(was, _)| *was == key) {
+    if let Some(&(_, now)) = table::RENAMED_KEYS.iter().find(|(was, _)| *was == key) {
         return ConfigError::RenamedKey { path, key, now };
     }
     let mut known = Vec::new();

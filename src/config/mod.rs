@@ -12,6 +12,7 @@ mod command;
 mod document;
 mod flags;
 mod load;
+mod table;
 
 use std::path::PathBuf;
 
@@ -24,7 +25,8 @@ use crate::tenant::{TenantId, TenantIdError};
 
 pub use command::{Command, QueryArgs};
 pub use document::{diff_yaml, effective_yaml, reference_markdown};
-pub use flags::{FLAGS, Flag, Group};
+pub use flags::{Flag, Group};
+pub use table::FLAGS;
 
 /// Everything a run is told. The field names are the YAML file's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
