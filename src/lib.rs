@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod config;
+pub mod query;
 pub mod telemetry;
 
 pub mod clock;

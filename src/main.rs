@@ -1,1 +1,55 @@
-fn main() {}
+//! Arguments, configuration, logging, the app, a signal, the drain. Decides nothing.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use freehold::config::{Command, Config};
+use freehold::{app, query, telemetry};
+use tokio::signal::unix::{SignalKind, signal};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprintln!("  caused by: {error}");
+                cause = error.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let command = Command::parse(std::env::args_os())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match command {
+        Command::Serve(config) => runtime.block_on(serve(*config)),
+        Command::Query(args) => {
+            print!("{}", runtime.block_on(query::run(&args))?);
+            Ok(())
+        }
+        Command::Print(text) => {
+            print!("{text}");
+            Ok(())
+        }
+    }
+}
+
+async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
+    telemetry::start_logging(&config.server)?;
+    // Listened for before anything starts, so that an early signal is not lost.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = async move {
+        // Both arms only wait, so that losing one loses nothing.
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!(signal = "SIGTERM", "asked to stop"),
+            _ = interrupt.recv() => tracing::info!(signal = "SIGINT", "asked to stop"),
+        }
+    };
+    app::run(config, stop).await?;
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! Quantities that people write in configuration: durations in Go's form.
+//! What people write in configuration: durations in Go's form, and secrets.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,6 +21,11 @@ pub struct Millis(pub u64);
 pub struct MillisError {
     text: String,
 }
+
+/// A text that is read and never shown: pages, logs and `Debug` get [`Secret::MASK`] in its place.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
 
 const UNITS: [(&str, f64); 10] = [
     ("ns", 1e-6),
@@ -93,6 +98,32 @@ impl fmt::Display for Millis {
     }
 }
 
+impl Secret {
+    /// Stands for a secret that is set; one that is not is shown as the empty text.
+    pub const MASK: &str = "********";
+
+    /// The text itself, for the one place that computes with it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    fn shown(&self) -> &str {
+        if self.0.is_empty() { "" } else { Self::MASK }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.shown())
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.shown())
+    }
+}
+
 impl TryFrom<String> for Millis {
     type Error = MillisError;
 
@@ -132,5 +163,14 @@ mod tests {
         for text in ["", "10", "s", "1x", "-1s", "1h 2m", "9999999999y", "1.2.3s"] {
             assert!(Millis::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_secret_is_read_and_never_shown() {
+        let secret: Secret = serde_json::from_str("\"k1,k2\"").expect("a text");
+        assert_eq!(secret.reveal(), "k1,k2");
+        assert_eq!(serde_json::to_string(&secret).expect("a text"), "\"********\"");
+        assert!(!format!("{secret:?}").contains("k1"));
+        assert_eq!(serde_json::to_string(&Secret::default()).expect("a text"), "\"\"");
     }
 }

@@ -1,1 +1,3 @@
 //! The server room (being built).
+
+pub mod config;

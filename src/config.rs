@@ -1,1 +1,0 @@
-//! The config room (being built).

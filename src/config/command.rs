@@ -1,0 +1,229 @@
+//! The command line: Cortex's flags with one dash or two, and the commands for people.
+//!
+//! Go's rules come first (one dash, a boolean takes its value only after `=`, the last of two
+//! wins), then clap reads what they leave. Clap alone cannot: `-ingester.x` is nine short
+//! flags to it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::Styles;
+use clap::{Arg, ArgAction, ArgMatches};
+
+use super::flags::{self, Kind};
+use super::{Config, ConfigError, effective_yaml, load, table};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Command {
+    /// Run the services.
+    Serve(Box<Config>),
+    /// Say this on standard output and end: help, version, a checked configuration.
+    Print(String),
+    /// Ask a running instance for a tenant's series.
+    Query(QueryArgs),
+}
+
+/// What `freehold query` is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryArgs {
+    /// Host and port of the HTTP listener.
+    pub addr: String,
+    pub tenant: String,
+    /// A series selector as PromQL writes it.
+    pub matchers: String,
+    /// RFC 3339 or Unix seconds; absent is an hour before `end`.
+    pub start: Option<String>,
+    /// RFC 3339 or Unix seconds; absent is now.
+    pub end: Option<String>,
+}
+
+const CONFIG_FILE: &str = "config.file";
+
+const ABOUT: &str = "Admission control for Cortex: series limits on owned series";
+
+const BEFORE_OPTIONS: &str = "\
+Every option is also a key of the YAML file given by -config.file; options win over the file.
+Names are Cortex's, with one dash or two. A boolean without a value is true.";
+
+impl Command {
+    /// Reads the arguments, the program's name first.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ConfigError> {
+        let matches = match clap_command().try_get_matches_from(go_rules(arguments)?) {
+            Ok(matches) => matches,
+            Err(error) if error.use_stderr() => {
+                let text = error.render().to_string();
+                let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned();
+                return Err(ConfigError::Usage { text });
+            }
+            // Help and version come as errors too.
+            Err(help) => return Ok(Self::Print(help.render().to_string())),
+        };
+        match matches.subcommand() {
+            Some(("check-config", given)) => {
+                let file: &PathBuf = given.get_one("FILE").expect("clap requires it");
+                let config = load::load(&load::file_settings(file)?)?;
+                Ok(Self::Print(effective_yaml(&config)))
+            }
+            Some(("query", given)) => Ok(Self::Query(query_args(given))),
+            _ => Ok(Self::Serve(Box::new(load::load(&settings(&matches)?)?))),
+        }
+    }
+}
+
+/// Rewrites flags to the one form that clap reads: `--name=value`, by the flag's main name.
+fn go_rules(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, ConfigError> {
+    let mut arguments = arguments.into_iter().map(|argument| {
+        argument.into_string().map_err(|argument| ConfigError::NotUtf8 { argument })
+    });
+    let mut rewritten: Vec<String> = arguments.next().transpose()?.into_iter().collect();
+    while let Some(argument) = arguments.next() {
+        let argument = argument?;
+        let is_flag = argument.len() > 1 && argument.starts_with('-') && argument != "--";
+        if !is_flag {
+            // A command; what follows is its own.
+            rewritten.push(argument);
+            for argument in arguments {
+                rewritten.push(argument?);
+            }
+            break;
+        }
+        let given = argument.strip_prefix("--").unwrap_or(&argument[1..]);
+        let (name, value) = match given.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (given, None),
+        };
+        if matches!(name, "h" | "help" | "V" | "version") && value.is_none() {
+            rewritten.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") });
+            continue;
+        }
+        let (name, is_bool) = match flags::find(name) {
+            Some(flag) => (flag.name, is_bool(flag)),
+            None if name == CONFIG_FILE => (CONFIG_FILE, false),
+            None => return Err(unknown_flag(name)),
+        };
+        let value = match value {
+            Some(value) => value,
+            None if is_bool => "true".to_owned(),
+            None => arguments.next().ok_or(ConfigError::MissingValue { flag: name })??,
+        };
+        rewritten.push(format!("--{name}={value}"));
+    }
+    Ok(rewritten)
+}
+
+fn is_bool(flag: &flags::Flag) -> bool {
+    flags::at(&flags::default_tree(), flag.path).is_some_and(serde_json::Value::is_boolean)
+}
+
+fn unknown_flag(name: &str) -> ConfigError {
+    let nearest = flags::all()
+        .flat_map(|flag| std::iter::once(flag.name).chain(flag.aliases.iter().copied()))
+        .chain([CONFIG_FILE, "help", "version"])
+        .max_by(|one, other| load::likeness(one, name).total_cmp(&load::likeness(other, name)))
+        .expect("the table has rows");
+    ConfigError::UnknownFlag { flag: name.to_owned(), nearest }
+}
+
+/// What the file sets, then what the flags set.
+fn settings(matches: &ArgMatches) -> Result<Vec<load::Setting>, ConfigError> {
+    let mut settings = match matches.get_one::<String>(CONFIG_FILE) {
+        Some(file) => load::file_settings(file.as_ref())?,
+        None => Vec::new(),
+    };
+    for flag in flags::all() {
+        let is_given =
+            matches.value_source(flag.name) == Some(clap::parser::ValueSource::CommandLine);
+        if let (true, Some(text)) = (is_given, matches.get_one::<String>(flag.name)) {
+            settings.push(load::flag_setting(flag, text)?);
+        }
+    }
+    Ok(settings)
+}
+
+fn query_args(given: &ArgMatches) -> QueryArgs {
+    let text = |name: &str| given.get_one::<String>(name).cloned();
+    QueryArgs {
+        addr: text("addr").expect("it has a default"),
+        tenant: text("tenant").expect("clap requires it"),
+        matchers: text("MATCHERS").expect("clap requires it"),
+        start: text("start"),
+        end: text("end"),
+    }
+}
+
+fn clap_command() -> clap::Command {
+    let defaults = flags::default_tree();
+    let mut command = clap::Command::new("freehold")
+        .about(ABOUT)
+        .version(env!("CARGO_PKG_VERSION"))
+        .styles(Styles::plain())
+        .after_help(BEFORE_OPTIONS)
+        .override_usage(
+            "freehold [-flag=value …]\n       freehold check-config FILE\n       \
+             freehold query --tenant TENANT 'MATCHERS'",
+        )
+        .help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\n{all-args}\n")
+        .args_override_self(true)
+        .args_conflicts_with_subcommands(true)
+        .disable_help_subcommand(true)
+        .subcommand(check_config_command())
+        .subcommand(query_command())
+        .next_help_heading("General")
+        .arg(
+            Arg::new(CONFIG_FILE)
+                .long(CONFIG_FILE)
+                .value_name("file")
+                .help("YAML file with the same keys; docs/freehold.yaml is an example."),
+        );
+    for group in table::FLAGS {
+        command = command.next_help_heading(group.heading);
+        for flag in group.flags {
+            let default =
+                flags::at(&defaults, flag.path).expect("a test holds rows to known paths");
+            let shown = flags::shown(default);
+            let arg = Arg::new(flag.name)
+                .long(flag.name)
+                .visible_aliases(flag.aliases)
+                .action(ArgAction::Set)
+                .require_equals(true)
+                .value_name(Kind::of(default).name())
+                .hide_default_value(shown.is_empty())
+                .default_value(shown)
+                .help(flag.help);
+            command = command.arg(arg);
+        }
+    }
+    command
+}
+
+fn check_config_command() -> clap::Command {
+    clap::Command::new("check-config")
+        .about("Validate a YAML file and print the effective values")
+        .arg(
+            Arg::new("FILE")
+                .required(true)
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("The file that -config.file would be given"),
+        )
+}
+
+fn query_command() -> clap::Command {
+    let option = |name: &'static str| Arg::new(name).long(name);
+    clap::Command::new("query")
+        .about("Print what a running instance holds of a tenant's series")
+        .arg(option("tenant").required(true).value_name("TENANT").help("Whose series"))
+        .arg(
+            option("addr")
+                .value_name("HOST:PORT")
+                .default_value("127.0.0.1:8080")
+                .help("HTTP listener of the running instance"),
+        )
+        .arg(option("start").value_name("TIME").help("RFC 3339 or Unix seconds; default end - 1h"))
+        .arg(option("end").value_name("TIME").help("RFC 3339 or Unix seconds; default now"))
+        .arg(
+            Arg::new("MATCHERS")
+                .required(true)
+                .help("A series selector, such as 'up{job=\"node\"}'"),
+        )
+}

@@ -1,0 +1,155 @@
+//! What a run is told: one field per room, filled from defaults, a YAML file and flags.
+//!
+//! Each room owns the type of its field; here they are only put together. Precedence is flag,
+//! then file, then default. Types and defaults come from `Config::default()` alone, names of
+//! flags from the table in `flags.rs` alone, and the reference in `docs/configuration.md` is
+//! generated from both, so that none of the three can contradict another.
+//!
+//! Invariant: whatever key or flag is not known, or does not fit, ends the start with its name
+//! and the nearest right one. Nothing is silently without effect.
+
+mod command;
+mod document;
+mod flags;
+mod load;
+mod table;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::distributor::{DistributorConfig, DistributorConfigError};
+use crate::ingester::config::{IngesterConfig, IngesterConfigError};
+use crate::server::config::{ServerConfig, ServerConfigError};
+use crate::tenant::{TenantId, TenantIdError};
+
+pub use command::{Command, QueryArgs};
+pub use document::{diff_yaml, effective_yaml, reference_markdown};
+pub use flags::{Flag, Group};
+pub use table::FLAGS;
+
+/// Everything a run is told. The field names are the YAML file's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub target: Target,
+    /// Tenants come from `X-Scope-OrgID`; off, every request belongs to `no_auth_tenant`.
+    pub auth_enabled: bool,
+    pub no_auth_tenant: String,
+    pub server: ServerConfig,
+    pub distributor: DistributorConfig,
+    pub ingester: IngesterConfig,
+}
+
+/// Which services run in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Target {
+    /// Every service, one process.
+    All,
+    /// Pushes over gRPC only, no remote write.
+    Ingester,
+}
+
+/// Why a text names no target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    #[error("target {name} comes with a later release; this one knows all and ingester")]
+    Later { name: String },
+    #[error("there is no target {name:?}; this release knows all and ingester")]
+    Unknown { name: String },
+}
+
+/// Why a run does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("unknown flag -{flag}; the nearest known flag is -{nearest}")]
+    UnknownFlag { flag: String, nearest: &'static str },
+    #[error("flag -{flag} needs a value")]
+    MissingValue { flag: &'static str },
+    #[error("an argument is not UTF-8: {argument:?}")]
+    NotUtf8 { argument: std::ffi::OsString },
+    /// What clap found wrong; it names the argument and shows the usage itself.
+    #[error("{text}")]
+    Usage { text: String },
+
+    #[error("cannot read the configuration file {}", path.display())]
+    ReadFile { path: PathBuf, source: std::io::Error },
+    #[error("the configuration file {} is longer than {bytes_max} bytes", path.display())]
+    FileTooLong { path: PathBuf, bytes_max: u64 },
+    #[error("the configuration file {} is no YAML", path.display())]
+    Yaml { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error("the configuration file {} must be a map of keys at its top", path.display())]
+    NoMap { path: PathBuf },
+    #[error("unknown key {key} in {}; the nearest known key is {nearest}", path.display())]
+    UnknownKey { path: PathBuf, key: String, nearest: String },
+    #[error("key {key} in {} is called {now} here", path.display())]
+    RenamedKey { path: PathBuf, key: String, now: &'static str },
+    #[error("key {key} in {} must be a map of keys", path.display())]
+    NoBlock { path: PathBuf, key: String },
+
+    #[error("{place} cannot be {value}")]
+    Value { place: String, value: String, source: serde_json::Error },
+    #[error("{place} cannot be {value}: it takes {expected}")]
+    Kind { place: String, value: String, expected: &'static str },
+
+    #[error("-auth.no-auth-tenant is no tenant id")]
+    NoAuthTenant { source: TenantIdError },
+    #[error(transparent)]
+    Server(#[from] ServerConfigError),
+    #[error(transparent)]
+    Distributor(#[from] DistributorConfigError),
+    #[error(transparent)]
+    Ingester(#[from] IngesterConfigError),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            target: Target::All,
+            auth_enabled: true,
+            // Cortex's fixed name for "everybody"; its data are found again under it.
+            no_auth_tenant: "fake".into(),
+            server: ServerConfig::default(),
+            distributor: DistributorConfig::default(),
+            ingester: IngesterConfig::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Relations between fields that no single type can hold.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        TenantId::parse(&self.no_auth_tenant)
+            .map_err(|source| ConfigError::NoAuthTenant { source })?;
+        self.server.validate()?;
+        self.distributor.validate()?;
+        self.ingester.validate()?;
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = TargetError;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        match name.as_str() {
+            "all" => Ok(Self::All),
+            "ingester" => Ok(Self::Ingester),
+            "distributor" | "query-frontend" => Err(TargetError::Later { name }),
+            _ => Err(TargetError::Unknown { name }),
+        }
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::All => "all".into(),
+            Target::Ingester => "ingester".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

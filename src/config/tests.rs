@@ -1,0 +1,341 @@
+//! The configuration as a user meets it: flags, files, errors, texts.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::Write;
+
+use super::table::{FILE_ONLY, RENAMED_KEYS};
+use super::*;
+use crate::ingester::config::{CheckIngestionLimits, SeriesLimitMode};
+use crate::units::Millis;
+
+fn parse(arguments: &[&str]) -> Result<Command, ConfigError> {
+    Command::parse(std::iter::once("freehold").chain(arguments.iter().copied()).map(OsString::from))
+}
+
+fn serve(arguments: &[&str]) -> Config {
+    match parse(arguments) {
+        Ok(Command::Serve(config)) => *config,
+        other => panic!("{arguments:?} gave {other:?}"),
+    }
+}
+
+fn refused(arguments: &[&str]) -> String {
+    match parse(arguments) {
+        Err(error) => chain(&error),
+        Ok(command) => panic!("{arguments:?} gave {command:?}"),
+    }
+}
+
+/// The error and its causes, as `main` prints them.
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(text.as_bytes()).expect("a write to it");
+    file
+}
+
+fn from_file(text: &str, flags: &[&str]) -> Result<Command, ConfigError> {
+    let file = file(text);
+    let mut arguments = vec!["-config.file", file.path().to_str().expect("UTF-8")];
+    arguments.extend(flags);
+    parse(&arguments)
+}
+
+fn file_refused(text: &str) -> String {
+    chain(&from_file(text, &[]).expect_err(text))
+}
+
+#[test]
+fn no_arguments_are_the_defaults() {
+    assert_eq!(serve(&[]), Config::default());
+}
+
+#[test]
+fn flags_take_one_dash_or_two_and_the_value_after_a_sign_or_a_space() {
+    let check = |arguments: &[&str]| {
+        assert_eq!(serve(arguments).ingester.instance_limits.max_series, 5, "{arguments:?}");
+    };
+    check(&["-ingester.instance-limits.max-series=5"]);
+    check(&["--ingester.instance-limits.max-series=5"]);
+    check(&["-ingester.instance-limits.max-series", "5"]);
+    check(&["--ingester.instance-limits.max-series", "5"]);
+    check(&["-ingester.instance-limits.max-series=7", "-ingester.instance-limits.max-series=5"]);
+}
+
+#[test]
+fn a_boolean_flag_needs_no_value_and_takes_gos_spellings() {
+    let on = |arguments: &[&str]| serve(arguments).ingester.owned_series_limit_enforcement_enabled;
+    let name = "-ingester.owned-series-limit-enforcement-enabled";
+    assert!(on(&[name]));
+    assert!(on(&[&format!("{name}=T")]));
+    assert!(!on(&[&format!("{name}=0")]));
+    assert!(on(&[name, "-target=all"]), "the next flag is not its value");
+    assert!(refused(&[&format!("{name}=yes")]).contains("true or false"));
+}
+
+#[test]
+fn a_value_that_starts_with_a_dash_is_the_flags_own() {
+    let config = serve(&["-ingester.admin-limit-message", "-call us-"]);
+    assert_eq!(config.ingester.admin_limit_message, "-call us-");
+}
+
+#[test]
+fn every_kind_of_value_is_read_from_a_flag() {
+    let config = serve(&[
+        "-ingester.instance-limits.max-ingestion-rate=2.5e3",
+        "-ingester.active-series-metrics-idle-timeout=90s",
+        "-ingester.series-limit-mode=share",
+        "-ingester.check-ingestion-limits=off",
+        "-server.http-listen-port=0",
+        "-target=ingester",
+    ]);
+    assert_eq!(config.ingester.instance_limits.max_ingestion_rate, 2500.0);
+    assert_eq!(config.ingester.active_series_metrics_idle_timeout, Millis::from_secs(90));
+    assert_eq!(config.ingester.series_limit_mode, SeriesLimitMode::Share);
+    assert_eq!(config.ingester.check_ingestion_limits, CheckIngestionLimits::Off);
+    assert_eq!(config.server.http_listen_port, 0);
+    assert_eq!(config.target, Target::Ingester);
+}
+
+#[test]
+fn comparable_systems_names_set_the_same_keys() {
+    let config = serve(&[
+        "-ingester.track-ingester-owned-series=true",
+        "-ingester.use-ingester-owned-series-for-limits=true",
+        "-ingester.owned-series-update-interval=15s",
+    ]);
+    assert!(config.ingester.owned_series_metrics_enabled);
+    assert!(config.ingester.owned_series_limit_enforcement_enabled);
+    assert_eq!(config.ingester.active_series_metrics_update_period, Millis::from_secs(15));
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    let text = "server:\n  http_listen_port: 81\n  grpc_listen_port: 82\n";
+    let Ok(Command::Serve(config)) = from_file(text, &["-server.grpc-listen-port=83"]) else {
+        panic!("a good file")
+    };
+    assert_eq!((config.server.http_listen_port, config.server.grpc_listen_port), (81, 83));
+    assert_eq!(config.server.log_level, Config::default().server.log_level);
+}
+
+#[test]
+fn an_unknown_flag_names_the_nearest_one() {
+    let text = refused(&["-ingester.instance-limits.max-serie=5"]);
+    assert!(text.contains("-ingester.instance-limits.max-series"), "{text}");
+    let text = refused(&["--ingester.use-ingester-owned-series-for-limit"]);
+    assert!(text.contains("-ingester.use-ingester-owned-series-for-limits"), "{text}");
+    assert!(refused(&["-helpp"]).contains("-help"));
+    let text = refused(&["-ingester.maxx=4"]);
+    assert!(text.contains("flag is -ingester."), "{text}");
+}
+
+#[test]
+fn a_flag_without_its_value_says_so() {
+    assert!(refused(&["-server.http-listen-port"]).contains("needs a value"));
+}
+
+#[test]
+fn a_value_that_does_not_fit_names_the_flag_and_what_it_takes() {
+    let check = |argument: &str, parts: &[&str]| {
+        let text = refused(&[argument]);
+        let flag = argument.split('=').next().expect("a name");
+        for part in parts.iter().chain([&flag]) {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    };
+    check("-server.http-listen-port=http", &["whole number"]);
+    check("-server.http-listen-port=65536", &["65536", "u16"]);
+    check("-ingester.instance-limits.max-series=-1", &["-1"]);
+    check("-ingester.instance-limits.max-ingestion-rate=fast", &["a number"]);
+    check("-ingester.active-series-metrics-idle-timeout=10", &["10s"]);
+    check("-ingester.series-limit-mode=round", &["flat", "share"]);
+    check("-log.level=loud", &["warn"]);
+    check("-target=distributor", &["later release"]);
+    check("-target=everything", &["all and ingester"]);
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_one_with_its_block() {
+    let text = file_refused("ingester:\n  active_series_metrics_idle_timeot: 5m\n");
+    assert!(text.contains("ingester.active_series_metrics_idle_timeout"), "{text}");
+    let text = file_refused("sever:\n  http_listen_port: 1\n");
+    assert!(text.contains("known key is server"), "{text}");
+}
+
+#[test]
+fn case_f8_a_key_in_the_wrong_block_names_the_right_block() {
+    let text = file_refused("ingester:\n  max_series: 5\n");
+    assert!(text.contains("ingester.instance_limits.max_series"), "{text}");
+    let text = file_refused("http_listen_port: 5\n");
+    assert!(text.contains("server.http_listen_port"), "{text}");
+}
+
+#[test]
+fn a_renamed_key_fails_with_its_new_name() {
+    let text = file_refused("ingester:\n  track_ingester_owned_series: true\n");
+    assert!(text.contains("is called ingester.owned_series_metrics_enabled"), "{text}");
+}
+
+#[test]
+fn a_value_that_does_not_fit_names_its_key_and_file() {
+    let text = file_refused("ingester:\n  series_limit_mode: round\n");
+    assert!(text.contains("key ingester.series_limit_mode in /"), "{text}");
+    assert!(file_refused("server: 5\n").contains("server"), "a value where a block belongs");
+    assert!(file_refused("server: {http_listen_port: 1.5}\n").contains("server.http_listen_port"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_with_its_path() {
+    assert!(refused(&["-config.file=/nowhere/at.yaml"]).contains("/nowhere/at.yaml"));
+    assert!(file_refused("server: [\n").contains("no YAML"));
+    assert!(file_refused("- a\n").contains("map of keys"));
+    assert!(file_refused("server: {}\nserver: {}\n").contains("server"), "a key said twice");
+    assert!(file_refused(&format!("# {}", "x".repeat(2 << 20))).contains("longer than"));
+}
+
+#[test]
+fn yaml_spellings_keep_the_types_of_the_fields() {
+    let text = "no_auth_tenant: 1234\ningester:\n  check_ingestion_limits: on\n  instance_limits:\n    max_ingestion_rate: 1000\nserver:\ndistributor: {}\n";
+    let Ok(Command::Serve(config)) = from_file(text, &[]) else { panic!("a good file") };
+    assert_eq!(config.no_auth_tenant, "1234");
+    assert_eq!(config.ingester.check_ingestion_limits, CheckIngestionLimits::On);
+    assert_eq!(config.ingester.instance_limits.max_ingestion_rate, 1000.0);
+    assert_eq!(config.server, Config::default().server);
+    for empty in ["", "# nothing\n", "---\n"] {
+        assert!(matches!(from_file(empty, &[]), Ok(Command::Serve(_))), "{empty:?}");
+    }
+}
+
+#[test]
+fn enforcement_without_the_count_is_refused_at_start_naming_both_flags() {
+    let text = refused(&[
+        "-ingester.owned-series-metrics-enabled=false",
+        "-ingester.owned-series-limit-enforcement-enabled",
+    ]);
+    assert!(text.contains("-ingester.owned-series-metrics-enabled"), "{text}");
+    assert!(text.contains("-ingester.owned-series-limit-enforcement-enabled"), "{text}");
+}
+
+#[test]
+fn the_tenant_of_everybody_must_be_a_tenant_id() {
+    assert!(refused(&["-auth.no-auth-tenant="]).contains("no org id"));
+}
+
+#[test]
+fn help_starts_short_and_groups_the_flags_by_component() {
+    for help in ["-h", "-help", "--help"] {
+        let Ok(Command::Print(text)) = parse(&[help]) else { panic!("{help}") };
+        let usage = text.find("Usage:").expect("a usage");
+        let mut last = usage;
+        for group in FLAGS {
+            let heading = text.find(&format!("\n{}:\n", group.heading)).expect(group.heading);
+            assert!(heading > last, "{} in order", group.heading);
+            last = heading;
+        }
+        for flag in flags::all() {
+            assert!(text.contains(&format!("--{}", flag.name)), "{}", flag.name);
+        }
+    }
+}
+
+#[test]
+fn version_names_the_program() {
+    let Ok(Command::Print(text)) = parse(&["-version"]) else { panic!("a text") };
+    assert_eq!(text, format!("freehold {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn check_config_prints_what_would_be_in_force_and_it_reads_back() {
+    let given = file("ingester:\n  series_limit_mode: share\n");
+    let Ok(Command::Print(text)) = parse(&["check-config", given.path().to_str().expect("UTF-8")])
+    else {
+        panic!("a text")
+    };
+    assert!(text.contains("series_limit_mode: share"), "{text}");
+    let Ok(Command::Serve(config)) = from_file(&text, &[]) else { panic!("what it printed") };
+    assert_eq!(config.ingester.series_limit_mode, SeriesLimitMode::Share);
+    assert!(refused(&["check-config"]).contains("FILE"));
+}
+
+#[test]
+fn the_difference_holds_only_what_differs() {
+    let mut config = Config::default();
+    assert_eq!(diff_yaml(&config), "{}\n");
+    config.ingester.instance_limits.max_series = 7;
+    assert_eq!(diff_yaml(&config), "ingester:\n  instance_limits:\n    max_series: 7\n");
+}
+
+#[test]
+fn secrets_are_masked_wherever_the_configuration_is_shown() {
+    let config = serve(&["-distributor.sign-write-requests-keys=hush"]);
+    assert_eq!(config.distributor.sign_write_requests_keys.reveal(), "hush");
+    for text in [effective_yaml(&config), diff_yaml(&config), format!("{config:?}")] {
+        assert!(text.contains("sign_write_requests_keys") && !text.contains("hush"), "{text}");
+    }
+}
+
+#[test]
+fn query_takes_a_tenant_matchers_and_times() {
+    let Ok(Command::Query(args)) = parse(&["query", "--tenant", "t", "up{a!=\"b\"}", "--start=5"])
+    else {
+        panic!("a query")
+    };
+    assert_eq!((args.tenant.as_str(), args.matchers.as_str()), ("t", "up{a!=\"b\"}"));
+    assert_eq!((args.addr.as_str(), args.start.as_deref()), ("127.0.0.1:8080", Some("5")));
+    assert!(refused(&["query", "up"]).contains("--tenant"));
+}
+
+#[test]
+fn every_row_of_the_table_sets_a_known_value_and_every_value_has_its_row() {
+    let defaults = flags::default_tree();
+    let mut names = HashSet::new();
+    let mut rows = HashSet::new();
+    for flag in flags::all() {
+        let default = flags::at(&defaults, flag.path);
+        assert!(default.is_some_and(|value| !value.is_object()), "{} has no value", flag.path);
+        assert!(rows.insert(flag.path), "{} has two rows", flag.path);
+        for name in std::iter::once(&flag.name).chain(flag.aliases) {
+            assert!(names.insert(*name), "two flags are called {name}");
+        }
+    }
+    let mut paths = Vec::new();
+    load::paths(&defaults, "", &mut paths);
+    for path in &paths {
+        let is_value = flags::at(&defaults, path).is_some_and(|value| !value.is_object());
+        let has_way = rows.contains(path.as_str()) || FILE_ONLY.contains(&path.as_str());
+        assert!(!is_value || has_way, "{path} has no flag");
+    }
+    for (was, now) in RENAMED_KEYS {
+        assert!(flags::at(&defaults, was).is_none(), "{was} is still a key");
+        assert!(rows.contains(now), "{now} is no key");
+    }
+}
+
+#[test]
+fn the_example_file_is_good() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/freehold.yaml");
+    assert!(
+        matches!(parse(&["check-config", path]), Ok(Command::Print(_))),
+        "{:?}",
+        parse(&["check-config", path])
+    );
+}
+
+#[test]
+fn the_reference_is_generated_from_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+    let expected = reference_markdown();
+    if std::env::var_os("FREEHOLD_BLESS").is_some() {
+        std::fs::write(path, &expected).expect("docs/ can be written");
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(found == expected, "docs/configuration.md is old; FREEHOLD_BLESS=1 cargo test --lib");
+}
