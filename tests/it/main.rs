@@ -1,0 +1,4 @@
+//! Service tests, one binary.
+
+mod grpc;
+mod http;
