@@ -32,6 +32,7 @@ const WORKER: &str = "ingester-10.0.0.1-9095-stream-push-worker-0";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Outcome = Result<Pushed, PushError>;
+type Push = dyn Fn(&TenantId, Bytes) -> Outcome + Send + Sync;
 
 struct Server {
     address: std::net::SocketAddr,
@@ -41,7 +42,7 @@ struct Server {
 }
 
 struct Setup {
-    push: Box<dyn Fn(&TenantId, Bytes) -> Outcome + Send + Sync>,
+    push: Box<Push>,
     work: Work,
     tenancy: Tenancy,
     stream_keys: StreamKeys,

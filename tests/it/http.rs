@@ -24,9 +24,10 @@ use super::vectors;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Outcome = Result<Pushed, PushError>;
+type Push = dyn Fn(&TenantId, RemoteWrite) -> Outcome + Send + Sync;
 
 struct Setup {
-    push: Box<dyn Fn(&TenantId, RemoteWrite) -> Outcome + Send + Sync>,
+    push: Box<Push>,
     remote_write: RemoteWriteSettings,
     work: Work,
     config: Config,
