@@ -1,0 +1,284 @@
+//! CPU that the gRPC edge spends on a push of 1000 series, against a server with a prost codec.
+//!
+//! Both hand the request to a handler that only counts, so what is compared is the way from the
+//! socket to the handler: for the edge the bytes of the request, for the rival a decoded
+//! `WriteRequest` with `String` labels. The server has one thread, the client another; the CPU
+//! time is the kernel's count for the server's threads. Rounds are interleaved, since machines
+//! have slow and fast phases.
+//!
+//! `cargo bench --bench grpc`, with `-- --long` for numbers worth keeping; `--test` only proves
+//! that it runs.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use freehold::server::Config;
+use freehold::server::drain::Drainer;
+use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
+use freehold::server::listen::Listener;
+use freehold::server::seam::{IngesterCalls, Pushed, UserStats, Work};
+use freehold::server::stream_auth::StreamKeys;
+use freehold::server::tenancy::Tenancy;
+use futures_util::future::BoxFuture;
+use h2::client::SendRequest;
+use http::{Request, Response};
+use prost::Message as _;
+use tokio::runtime::Runtime;
+use tonic::body::Body;
+use tonic::server::UnaryService;
+use tonic_prost::ProstCodec;
+
+const SERIES: usize = 1000;
+const IN_FLIGHT: usize = 6;
+const SERVER_THREAD: &str = "bench-server";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let (rounds, requests) = match (has("--test"), has("--long")) {
+        (true, _) => (1, 6),
+        (_, true) => (15, 600),
+        _ => (5, 120),
+    };
+    let message = write_request().encode_to_vec();
+    let packed = snap::raw::Encoder::new().compress_vec(&message).expect("compress");
+    println!("{SERIES} series, {} bytes, {} as snappy-block", message.len(), packed.len());
+
+    let server = runtime(SERVER_THREAD);
+    let client = runtime("bench-client");
+    let edge = start_edge(&server);
+    let rival = start_rival(&server);
+    let plain = framed(0, &message);
+    let packed = framed(1, &packed);
+    let runs = [
+        ("edge, raw bytes", edge, "identity", &plain),
+        ("edge, raw bytes, snappy-block", edge, "snappy-block", &packed),
+        ("tonic, prost codec", rival, "identity", &plain),
+    ];
+    let mut micros = [const { Vec::new() }; 3];
+    for _ in 0..rounds {
+        for ((_, address, encoding, body), micros) in runs.iter().zip(&mut micros) {
+            let before = server_cpu_ns();
+            client.block_on(push(*address, encoding, body, requests));
+            micros.push((server_cpu_ns() - before) as f64 / 1000.0 / requests as f64);
+        }
+    }
+    for ((name, ..), micros) in runs.iter().zip(&mut micros) {
+        micros.sort_by(f64::total_cmp);
+        let median = micros[micros.len() / 2];
+        println!("{name:32} {median:8.0} µs of server CPU per request (least {:.0})", micros[0]);
+    }
+    let median = |run: usize| micros[run][micros[run].len() / 2];
+    println!("prost codec / raw bytes: {:.1}", median(2) / median(0));
+}
+
+fn runtime(name: &str) -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .expect("runtime")
+}
+
+/// CPU time of the server's threads, from the scheduler's own count.
+fn server_cpu_ns() -> u64 {
+    let mut total = 0;
+    for task in std::fs::read_dir("/proc/self/task").expect("Linux").flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file));
+        let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else {
+            continue; // the thread has ended
+        };
+        if name.trim() == SERVER_THREAD {
+            let cpu_ns = stat.split(' ').next().expect("a field");
+            total += cpu_ns.parse::<u64>().expect("nanoseconds");
+        }
+    }
+    total
+}
+
+fn start_edge(server: &Runtime) -> SocketAddr {
+    let stats = UserStats::default();
+    let ingester = IngesterCalls {
+        push: Arc::new(|_, body| {
+            black_box(body.len());
+            Ok(Pushed::default())
+        }),
+        user_stats: Arc::new(move |_| stats),
+        all_user_stats: Arc::new(Vec::new),
+    };
+    let settings = Settings {
+        tenancy: Tenancy::Header,
+        stream_keys: StreamKeys::default(),
+        receive_message_bytes_max: 4 << 20,
+        send_message_bytes_max: 4 << 20,
+    };
+    let (listener, address) = server.block_on(listen());
+    // The servers run until the process ends.
+    server.spawn(async move {
+        let (_drainer, drain) = Drainer::new();
+        let health = HealthSwitch::new().await;
+        let edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
+        serve(listener, edge, &Config::default(), drain).await
+    });
+    address
+}
+
+fn start_rival(server: &Runtime) -> SocketAddr {
+    let (listener, address) = server.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("bound");
+        (listener, address)
+    });
+    server.spawn(async move {
+        let incoming =
+            tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
+        tonic::transport::Server::builder().serve_with_incoming(Rival, incoming).await
+    });
+    address
+}
+
+async fn listen() -> (Listener, SocketAddr) {
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
+    let address = listener.local_address().expect("bound");
+    (listener, address)
+}
+
+/// Pushes with a fixed number of requests in flight, and waits for all answers.
+async fn push(address: SocketAddr, encoding: &str, body: &Bytes, requests: usize) {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("connect");
+    stream.set_nodelay(true).expect("nodelay");
+    let (client, connection) = h2::client::handshake(stream).await.expect("handshake");
+    let connection = tokio::spawn(connection);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..IN_FLIGHT {
+        let (client, encoding, body) = (client.clone(), encoding.to_owned(), body.clone());
+        calls.spawn(async move {
+            for _ in 0..requests / IN_FLIGHT {
+                call(client.clone(), &encoding, body.clone()).await;
+            }
+        });
+    }
+    while calls.join_next().await.is_some() {}
+    drop(client);
+    let _ = connection.await;
+}
+
+async fn call(client: SendRequest<Bytes>, encoding: &str, mut body: Bytes) {
+    let mut client = client.ready().await.expect("connection");
+    let request = Request::post("http://localhost/cortex.Ingester/Push")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-encoding", encoding)
+        .header("x-scope-orgid", "bench")
+        .body(())
+        .expect("request");
+    let (response, mut send) = client.send_request(request, false).expect("send");
+    while !body.is_empty() {
+        send.reserve_capacity(body.len());
+        let granted = std::future::poll_fn(|cx| send.poll_capacity(cx)).await;
+        let granted = granted.expect("stream").expect("capacity");
+        let part = body.split_to(granted.min(body.len()));
+        send.send_data(part, body.is_empty()).expect("send");
+    }
+    let (head, mut answer) = response.await.expect("response").into_parts();
+    while let Some(chunk) = answer.data().await {
+        let len = chunk.expect("data").len();
+        answer.flow_control().release_capacity(len).expect("capacity");
+    }
+    let trailers = answer.trailers().await.expect("trailers").unwrap_or(head.headers);
+    assert_eq!(trailers["grpc-status"], "0");
+}
+
+fn framed(flag: u8, payload: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::new();
+    bytes.put_u8(flag);
+    bytes.put_u32(u32::try_from(payload.len()).expect("short"));
+    bytes.put_slice(payload);
+    bytes.freeze()
+}
+
+/// Ten labels and one sample per series.
+fn write_request() -> WriteRequest {
+    let label = |name: String, value: String| LabelPair { name, value };
+    let series = |i: usize| {
+        let mut labels = vec![label("__name__".to_owned(), "bench_requests_seconds".to_owned())];
+        for number in 0..9 {
+            let name = format!("label_{number}");
+            labels.push(label(name, format!("value-{number}-of-{:08}", i * (number + 1))));
+        }
+        let sample = Sample { value: i as f64, timestamp_ms: 1_700_000_000_000 };
+        TimeSeries { labels, samples: vec![sample] }
+    };
+    WriteRequest { timeseries: (0..SERIES).map(series).collect() }
+}
+
+/// What most servers would be: tonic's codec, and owned strings in the request.
+#[derive(Clone)]
+struct Rival;
+
+impl tower::Service<Request<Body>> for Rival {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(async {
+            let codec = ProstCodec::<WriteResponse, WriteRequest>::default();
+            Ok(tonic::server::Grpc::new(codec).unary(Count, request).await)
+        })
+    }
+}
+
+struct Count;
+
+impl UnaryService<WriteRequest> for Count {
+    type Response = WriteResponse;
+    type Future = BoxFuture<'static, Result<tonic::Response<WriteResponse>, tonic::Status>>;
+
+    fn call(&mut self, request: tonic::Request<WriteRequest>) -> Self::Future {
+        black_box(request.get_ref().timeseries.len());
+        Box::pin(async { Ok(tonic::Response::new(WriteResponse {})) })
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct WriteRequest {
+    #[prost(message, repeated, tag = "1")]
+    timeseries: Vec<TimeSeries>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct TimeSeries {
+    #[prost(message, repeated, tag = "1")]
+    labels: Vec<LabelPair>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct LabelPair {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Sample {
+    #[prost(double, tag = "1")]
+    value: f64,
+    #[prost(int64, tag = "2")]
+    timestamp_ms: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct WriteResponse {}

@@ -1,0 +1,238 @@
+//! The gRPC edge: `cortex.Ingester` and `grpc.health.v1`, as Cortex's parts call them.
+//!
+//! tonic serves the connections; the frames and trailers of a call are our own, since tonic
+//! knows neither `snappy-block` nor a `grpc-status` of 400 (`docs/decisions/0007-grpc-frames.md`).
+//! A write request is handed on as the bytes it came as.
+//!
+//! Here is no rule about pushes: a method reads its message, calls the service, and writes what
+//! came of it.
+
+mod answer;
+mod encoding;
+mod frames;
+mod health;
+mod messages;
+mod push_stream;
+mod serve;
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use prost::Message;
+use tonic::Code;
+use tonic::body::Body;
+use tonic_health::server::HealthService;
+use tower::Service;
+
+pub use frames::FrameError;
+pub use health::HealthSwitch;
+pub use serve::serve;
+
+use super::drain::Drain;
+use super::seam::{IngesterCalls, PushError, Pushed, Work, WorkLost};
+use super::status::GrpcStatus;
+use super::stream_auth::StreamKeys;
+use super::tenancy::Tenancy;
+use crate::tenant::{TenantId, TenantIdError};
+use encoding::Encoding;
+use frames::{Messages, frame};
+use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
+use push_stream::PushStream;
+
+/// How calls are treated.
+#[derive(Clone)]
+pub struct Settings {
+    pub tenancy: Tenancy,
+    pub stream_keys: StreamKeys,
+    pub receive_message_bytes_max: usize,
+    pub send_message_bytes_max: usize,
+}
+
+/// Answers gRPC calls; cheap to clone, one clone per connection.
+#[derive(Clone)]
+pub struct GrpcEdge(Arc<Edge>);
+
+struct Edge {
+    settings: Settings,
+    ingester: IngesterCalls,
+    work: Work,
+    health: HealthService,
+    drain: Drain,
+}
+
+/// A call whose headers are read.
+struct Call {
+    headers: HeaderMap,
+    encoding: Encoding,
+    messages: Messages<Body>,
+}
+
+impl GrpcEdge {
+    pub fn new(
+        settings: Settings,
+        ingester: IngesterCalls,
+        work: Work,
+        health: &HealthSwitch,
+        drain: Drain,
+    ) -> Self {
+        Self(Arc::new(Edge { settings, ingester, work, health: health.service(), drain }))
+    }
+}
+
+impl Service<Request<Body>> for GrpcEdge {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(())) // admission is the services' business
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let edge = Arc::clone(&self.0);
+        Box::pin(async move {
+            let outcome = edge.answer(request).await;
+            Ok(outcome.unwrap_or_else(|status| answer::status_only(&status)))
+        })
+    }
+}
+
+impl Edge {
+    async fn answer(self: Arc<Self>, request: Request<Body>) -> Result<Response<Body>, GrpcStatus> {
+        if let Some(refusal) = not_grpc(&request) {
+            return Ok(refusal);
+        }
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        match path {
+            "/cortex.Ingester/Push" => {
+                let call = self.open(head.headers, body)?;
+                let tenant = self.settings.tenancy.tenant(&call.headers)?;
+                let message = call.messages.only().await?;
+                let pushed = self.push(tenant, message).await??;
+                self.reply(call.encoding, &WriteResponse::from(pushed))
+            }
+            "/cortex.Ingester/PushStream" => {
+                let Call { headers, encoding, messages } = self.open(head.headers, body)?;
+                let stream = PushStream::open(self, &headers, encoding, messages)?;
+                Ok(answer::stream(encoding, stream, PushStream::step).await)
+            }
+            "/cortex.Ingester/UserStats" => {
+                let call = self.open(head.headers, body)?;
+                let tenant = self.settings.tenancy.tenant(&call.headers)?;
+                call.messages.only().await?;
+                let stats = Arc::clone(&self.ingester.user_stats);
+                let stats = self.work.run(move || stats(&tenant)).await?;
+                self.reply(call.encoding, &UserStatsResponse::from(stats))
+            }
+            "/cortex.Ingester/AllUserStats" => {
+                let call = self.open(head.headers, body)?;
+                self.settings.tenancy.named(&call.headers)?;
+                call.messages.only().await?;
+                let stats = Arc::clone(&self.ingester.all_user_stats);
+                let stats = self.work.run(move || stats()).await?;
+                let stats = stats.into_iter().map(|(tenant, stats)| UserIdStatsResponse {
+                    user_id: tenant.as_str().to_owned(),
+                    data: Some(stats.into()),
+                });
+                self.reply(call.encoding, &UsersStatsResponse { stats: stats.collect() })
+            }
+            "/grpc.health.v1.Health/Check" => {
+                let call = self.open(head.headers, body)?;
+                call.messages.only().await?;
+                let checked = health::check(&self.health).await?;
+                self.reply(call.encoding, &checked)
+            }
+            "/grpc.health.v1.Health/Watch" => {
+                let call = self.open(head.headers, body)?;
+                call.messages.only().await?;
+                let drain = self.drain.clone();
+                let watch = health::Watch::open(&self.health, call.encoding, drain).await?;
+                Ok(answer::stream(call.encoding, watch, health::Watch::step).await)
+            }
+            path => Err(unknown(path)),
+        }
+    }
+
+    fn open(&self, headers: HeaderMap, body: Body) -> Result<Call, GrpcStatus> {
+        let encoding = match headers.get("grpc-encoding") {
+            None => Encoding::Identity,
+            Some(name) => Encoding::from_name(name.as_bytes()).ok_or_else(|| {
+                let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+                FrameError::UnknownEncoding { name }
+            })?,
+        };
+        let messages = Messages::new(body, encoding, self.settings.receive_message_bytes_max);
+        Ok(Call { headers, encoding, messages })
+    }
+
+    async fn push(
+        &self,
+        tenant: TenantId,
+        request: Bytes,
+    ) -> Result<Result<Pushed, PushError>, WorkLost> {
+        match &self.work {
+            // Saves the clone of a reference count on the hot path.
+            Work::Inline => Ok((self.ingester.push)(&tenant, request)),
+            work => {
+                let push = Arc::clone(&self.ingester.push);
+                work.run(move || push(&tenant, request)).await
+            }
+        }
+    }
+
+    /// The name that a push stream was opened with. It need not be a tenant's.
+    fn stream_name(&self, headers: &HeaderMap) -> Result<Option<String>, TenantIdError> {
+        Ok(Some(self.settings.tenancy.named(headers)?.into_owned()))
+    }
+
+    fn reply(
+        &self,
+        encoding: Encoding,
+        message: &impl Message,
+    ) -> Result<Response<Body>, GrpcStatus> {
+        let bytes = message.encode_to_vec();
+        Ok(answer::unary(encoding, frame(&bytes, encoding, self.settings.send_message_bytes_max)?))
+    }
+}
+
+fn header_values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a [u8]> {
+    headers.get_all(name).iter().map(http::HeaderValue::as_bytes).collect()
+}
+
+/// What grpc-go answers to requests that are no calls.
+fn not_grpc(request: &Request<Body>) -> Option<Response<Body>> {
+    let (code, text) = if request.method() != Method::POST {
+        let method = request.method();
+        (StatusCode::METHOD_NOT_ALLOWED, format!("received a method {method}, not POST"))
+    } else {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let content_type = content_type.map_or(&b""[..], http::HeaderValue::as_bytes);
+        match content_type.strip_prefix(b"application/grpc") {
+            Some([] | [b'+' | b';', ..]) => return None,
+            _ => {
+                let content_type = String::from_utf8_lossy(content_type);
+                let text = format!("invalid gRPC request content-type {content_type:?}");
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, text)
+            }
+        }
+    };
+    let mut refusal = answer::status_only(&GrpcStatus::new(Code::Internal, text));
+    *refusal.status_mut() = code;
+    Some(refusal)
+}
+
+fn unknown(path: &str) -> GrpcStatus {
+    let text = match path.strip_prefix('/').and_then(|path| path.rsplit_once('/')) {
+        Some((service @ ("cortex.Ingester" | "grpc.health.v1.Health"), method)) => {
+            format!("unknown method {method} for service {service}")
+        }
+        Some((service, _)) => format!("unknown service {service}"),
+        None => format!("malformed method name: {path:?}"),
+    };
+    GrpcStatus::new(Code::Unimplemented, text)
+}

@@ -1,0 +1,106 @@
+//! `PushStream`: messages for many tenants on one stream, each answered once and in order.
+//!
+//! A client takes the end of a stream with status OK for the answer to whatever it has sent, so
+//! the status is OK only when the client has said that no more comes and all is answered. A
+//! server that goes down answers the message at hand and then ends its streams with an error.
+//!
+//! One message is read at a time: what comes behind it waits in the connection's window.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use prost::Message as _;
+use tonic::Code;
+use tonic::body::Body;
+
+use super::answer::Step;
+use super::encoding::Encoding;
+use super::frames::{Messages, frame};
+use super::messages::{StreamWriteRequest, WriteResponse};
+use super::{Edge, header_values};
+use crate::server::drain::Drain;
+use crate::server::seam::{PushError, Pushed};
+use crate::server::status::{GrpcStatus, stream_answer};
+use crate::server::stream_auth::check_message_tenant;
+use crate::tenant::{TenantId, TenantIdError};
+
+pub struct PushStream {
+    edge: Arc<Edge>,
+    drain: Drain,
+    encoding: Encoding,
+    messages: Messages<Body>,
+    /// The name that the stream was opened with: a tenant's, or a distributor's worker's.
+    name: Option<String>,
+}
+
+impl PushStream {
+    pub fn open(
+        edge: Arc<Edge>,
+        headers: &HeaderMap,
+        encoding: Encoding,
+        messages: Messages<Body>,
+    ) -> Result<Self, GrpcStatus> {
+        let name = edge.stream_name(headers)?;
+        if !edge.settings.stream_keys.is_empty() {
+            let signed = name.as_deref().ok_or(TenantIdError::Missing)?;
+            let signatures = header_values(headers, "x-stream-signature");
+            edge.settings.stream_keys.check(signed, &signatures)?;
+        }
+        let drain = edge.drain.clone();
+        Ok(Self { edge, drain, encoding, messages, name })
+    }
+
+    /// Waits for the next message and answers it, or ends the stream.
+    pub async fn step(mut self) -> (Self, Step) {
+        let step = self.try_step().await.unwrap_or_else(Step::End);
+        (self, step)
+    }
+
+    async fn try_step(&mut self) -> Result<Step, GrpcStatus> {
+        // The message that is lost with the dropped read was not answered, and the error that
+        // ends the stream says so.
+        let message = tokio::select! {
+            biased;
+            () = self.drain.started() => {
+                return Err(GrpcStatus::new(Code::Unavailable, "server is shutting down"));
+            }
+            message = self.messages.next() => message?,
+        };
+        let Some(message) = message else {
+            return Ok(Step::End(GrpcStatus::ok()));
+        };
+        let answer = match StreamWriteRequest::decode(message) {
+            Ok(request) => push(&self.edge, self.name.as_deref(), request).await?,
+            Err(error) => refused(PushError::Malformed { text: error.to_string() }),
+        };
+        let bytes_max = self.edge.settings.send_message_bytes_max;
+        Ok(Step::Answer(frame(&answer.encode_to_vec(), self.encoding, bytes_max)?))
+    }
+}
+
+async fn push(
+    edge: &Edge,
+    name: Option<&str>,
+    request: StreamWriteRequest,
+) -> Result<WriteResponse, GrpcStatus> {
+    let tenant = String::from_utf8_lossy(&request.tenant_id);
+    check_message_tenant(name, &tenant)?;
+    let tenant = match TenantId::parse(&tenant) {
+        Ok(tenant) => tenant,
+        Err(error) => return Ok(refused(PushError::Plain { text: error.to_string() })),
+    };
+    let outcome = match edge.push(tenant, request.request).await {
+        Ok(outcome) => outcome,
+        Err(lost) => Err(PushError::Plain { text: lost.to_string() }),
+    };
+    Ok(outcome.map_or_else(refused, stored))
+}
+
+fn stored(pushed: Pushed) -> WriteResponse {
+    WriteResponse { code: 200, ..WriteResponse::from(pushed) }
+}
+
+fn refused(error: PushError) -> WriteResponse {
+    let (code, message) = stream_answer(error);
+    WriteResponse { code: code.into(), message, ..WriteResponse::default() }
+}

@@ -1,0 +1,376 @@
+//! The HTTP edge: routes, remote write, and serving connections.
+//!
+//! Bodies are bounded in size and in time before a service sees them, and errors look as Go's
+//! `http.Error` writes them. Pages and read paths of other rooms are merged into the router.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::{ConnectInfo, FromRequestParts, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Deserialize;
+use tokio::task::JoinSet;
+use tower::Service as _;
+
+use super::drain::Drain;
+use super::listen::{Connection, Listener};
+use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, RemoteWriteProtocol, Work};
+use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_error};
+use super::tenancy::Tenancy;
+use super::{Config, Drained};
+use crate::tenant::{TenantId, TenantIdError};
+
+/// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
+/// fit many times; a larger head is answered 431.
+const HEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Remote write as the HTTP edge treats it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteWriteSettings {
+    /// `-distributor.remote-writev2-enabled`
+    pub v2_enabled: bool,
+    /// `-distributor.accept-unknown-remote-write-content-type`
+    pub accept_unknown_content_type: bool,
+    /// `-distributor.max-recv-msg-size`
+    pub body_bytes_max: usize,
+    /// How long a body may take.
+    pub body_wait: Duration,
+}
+
+type ReadyFn = dyn Fn() -> Result<(), String> + Send + Sync;
+type MetricsFn = dyn Fn() -> String + Send + Sync;
+type ConfigFn = dyn Fn(ConfigView) -> String + Send + Sync;
+
+/// What the shell shows of itself.
+#[derive(Clone)]
+pub struct ShellCalls {
+    /// Why not, in Cortex's words: `Ingester not ready: …`
+    pub ready: Arc<ReadyFn>,
+    /// The registry in Prometheus' text format.
+    pub metrics: Arc<MetricsFn>,
+    /// YAML.
+    pub config: Arc<ConfigFn>,
+    /// YAML.
+    pub runtime_config: Arc<ConfigFn>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigView {
+    #[default]
+    Effective,
+    /// Only what differs from the defaults.
+    Diff,
+    Defaults,
+}
+
+/// What the routes of this file need.
+#[derive(Clone)]
+pub struct HttpEdge {
+    pub tenancy: Tenancy,
+    pub shell: ShellCalls,
+    pub distributor: DistributorCalls,
+    pub remote_write: RemoteWriteSettings,
+    pub work: Work,
+}
+
+/// The tenant of a request, for handlers of other rooms; 401 where there is none. It finds out
+/// through `Extension(Tenancy)`, which `router` puts over all routes.
+pub struct Tenant(pub TenantId);
+
+/// All routes: those of this file, and `rest` of other rooms.
+pub fn router(edge: HttpEdge, rest: Router) -> Router {
+    let tenancy = edge.tenancy;
+    Router::new()
+        .route("/api/v1/push", post(remote_write))
+        .route("/api/prom/push", post(remote_write))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/config", get(config))
+        .route("/runtime_config", get(runtime_config))
+        .with_state(edge)
+        .merge(rest)
+        .fallback(async || http_error(404, "404 page not found"))
+        .layer(axum::Extension(tenancy))
+}
+
+/// Serves until the drain starts, then until all requests are answered or the drain's time is
+/// over. A connection that is open after that is closed.
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    config: &Config,
+    mut drain: Drain,
+) -> Drained {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(config.http_server_idle_timeout.as_duration())
+        .max_buf_size(HEAD_BYTES_MAX);
+    // Closed when dropped, at the end of this function.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // All arms are cancel-safe: nothing is accepted, or reaped, by a dropped one.
+            () = drain.started() => break,
+            connection = listener.accept() => {
+                connections.spawn(serve_one(http.clone(), connection, router.clone(), drain.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    let all_answered = async { while connections.join_next().await.is_some() {} };
+    match tokio::time::timeout(config.graceful_shutdown_timeout.as_duration(), all_answered).await {
+        Ok(()) => Drained::Whole,
+        Err(_) => Drained::Cut,
+    }
+}
+
+async fn serve_one(http: http1::Builder, connection: Connection, router: Router, mut drain: Drain) {
+    let peer = connection.peer_address();
+    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(ConnectInfo(peer));
+        }
+        router.clone().call(request)
+    });
+    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(connection), service));
+    let outcome = tokio::select! {
+        outcome = serving.as_mut() => outcome,
+        () = drain.started() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "HTTP connection ended early");
+    }
+}
+
+async fn ready(State(edge): State<HttpEdge>) -> Response {
+    match (edge.shell.ready)() {
+        Ok(()) => text("text/plain", "ready".to_owned()),
+        Err(reason) => http_error(503, &reason),
+    }
+}
+
+async fn metrics(State(edge): State<HttpEdge>) -> Response {
+    text("text/plain; version=0.0.4; charset=utf-8", (edge.shell.metrics)())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ConfigQuery {
+    mode: String,
+}
+
+async fn config(State(edge): State<HttpEdge>, query: Query<ConfigQuery>) -> Response {
+    text("text/plain; charset=utf-8", (edge.shell.config)(query.0.into()))
+}
+
+async fn runtime_config(State(edge): State<HttpEdge>, query: Query<ConfigQuery>) -> Response {
+    text("text/plain; charset=utf-8", (edge.shell.runtime_config)(query.0.into()))
+}
+
+fn text(content_type: &'static str, body: String) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
+}
+
+impl From<ConfigQuery> for ConfigView {
+    fn from(query: ConfigQuery) -> Self {
+        match query.mode.as_str() {
+            "diff" => Self::Diff,
+            "defaults" => Self::Defaults,
+            _ => Self::Effective,
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Tenant {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        let tenancy = parts.extensions.get().copied().unwrap_or(Tenancy::Header);
+        let tenant = tenancy.tenant(&parts.headers);
+        tenant.map(Self).map_err(|error| match error {
+            TenantIdError::Missing => http_error(401, &error.to_string()),
+            error => http_error(500, &error.to_string()),
+        })
+    }
+}
+
+async fn remote_write(State(edge): State<HttpEdge>, request: Request<Body>) -> Response {
+    let (head, body) = request.into_parts();
+    edge.remote_write(&head.headers, body).await.unwrap_or_else(|refusal| refusal)
+}
+
+impl HttpEdge {
+    /// The order of the checks is Cortex's, since it shows in the answers.
+    async fn remote_write(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
+        let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
+        let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
+        if protocol == RemoteWriteProtocol::V1 {
+            let body = read_body(body, self.remote_write).await?;
+            let tenant = TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?;
+            let outcome = self.push(tenant, RemoteWrite { protocol, body }).await;
+            return Ok(match outcome {
+                Ok(_) => StatusCode::OK.into_response(),
+                Err(error) => remote_write_error(&error),
+            });
+        }
+        let tenant = TenantId::parse(&name).map_err(|e| http_error(401, &e.to_string()))?;
+        let body = read_body(body, self.remote_write).await?;
+        let mut response = match self.push(tenant, RemoteWrite { protocol, body }).await {
+            Ok(pushed) => with_written(StatusCode::NO_CONTENT.into_response(), pushed),
+            // Cortex does not count for bytes that it cannot read.
+            Err(error @ PushError::Malformed { .. }) => remote_write_error(&error),
+            Err(error) => with_written(remote_write_error(&error), Pushed::default()),
+        };
+        if response.status() == StatusCode::NO_CONTENT {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        Ok(response)
+    }
+
+    async fn push(&self, tenant: TenantId, write: RemoteWrite) -> Result<Pushed, PushError> {
+        let push = Arc::clone(&self.distributor.push);
+        let outcome = self.work.run(move || push(&tenant, write)).await;
+        outcome.unwrap_or_else(|lost| Err(PushError::Plain { text: lost.to_string() }))
+    }
+
+    fn protocol(&self, headers: &HeaderMap) -> Result<RemoteWriteProtocol, String> {
+        let settings = &self.remote_write;
+        let protocol = match protocol_of(&header_text(headers, header::CONTENT_TYPE)) {
+            Ok(protocol) => protocol,
+            Err(_) if settings.accept_unknown_content_type => RemoteWriteProtocol::V1,
+            Err(text) => return Err(text),
+        };
+        let encoding = header_text(headers, header::CONTENT_ENCODING);
+        if !encoding.is_empty() && encoding != "snappy" {
+            return Err(format!(
+                "{encoding} encoding (compression) is not accepted by this server; \
+                 only snappy is acceptable"
+            ));
+        }
+        if protocol == RemoteWriteProtocol::V2 && !settings.v2_enabled {
+            return Err(format!(
+                "{V2_MESSAGE} protobuf message is not accepted by this server; \
+                 only accepts {V1_MESSAGE}"
+            ));
+        }
+        Ok(protocol)
+    }
+}
+
+const CONTENT_TYPE: &str = "application/x-protobuf";
+const V1_MESSAGE: &str = "prometheus.WriteRequest";
+const V2_MESSAGE: &str = "io.prometheus.write.v2.Request";
+
+/// The protocol that a content type names; the texts are Prometheus'.
+fn protocol_of(content_type: &str) -> Result<RemoteWriteProtocol, String> {
+    let content_type = content_type.trim();
+    let mut parts = content_type.split(';');
+    match parts.next() {
+        None | Some("") if content_type.is_empty() => return Ok(RemoteWriteProtocol::V1),
+        Some(CONTENT_TYPE) => {}
+        _ => {
+            return Err(format!(
+                "expected {CONTENT_TYPE} as the first (media) part, got {content_type} content-type"
+            ));
+        }
+    }
+    for parameter in parts {
+        let pair: Vec<&str> = parameter.split('=').collect();
+        match pair[..] {
+            ["proto", V1_MESSAGE] => return Ok(RemoteWriteProtocol::V1),
+            ["proto", V2_MESSAGE] => return Ok(RemoteWriteProtocol::V2),
+            ["proto", message] => {
+                return Err(format!(
+                    "got {content_type} content type; unknown type for remote write protobuf \
+                     message {message}, supported: {V1_MESSAGE}, {V2_MESSAGE}"
+                ));
+            }
+            [_, _] => {}
+            _ => {
+                return Err(format!(
+                    "as per https://www.rfc-editor.org/rfc/rfc9110#parameter expected parameters \
+                     to be key-values, got {parameter} in {content_type} content-type"
+                ));
+            }
+        }
+    }
+    Ok(RemoteWriteProtocol::V1)
+}
+
+/// The first header of that name; empty when there is none.
+fn header_text(headers: &HeaderMap, name: header::HeaderName) -> String {
+    let value = headers.get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+    String::from_utf8_lossy(value).into_owned()
+}
+
+/// Reads a body within its bounds of size and time.
+async fn read_body(body: Body, settings: RemoteWriteSettings) -> Result<Bytes, Response> {
+    let bytes_max = settings.body_bytes_max;
+    let too_large = |len_bytes: u64| {
+        http_error(400, &format!("received message larger than max ({len_bytes} vs {bytes_max})"))
+    };
+    if let Some(len_bytes) = body.size_hint().exact()
+        && usize::try_from(len_bytes).map_or(true, |len| len > bytes_max)
+    {
+        return Err(too_large(len_bytes));
+    }
+    let reading = Limited::new(body, bytes_max).collect();
+    match tokio::time::timeout(settings.body_wait, reading).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max as u64 + 1)),
+        Ok(Err(_)) => Err(http_error(CLIENT_CLOSED_REQUEST, "context canceled")),
+        // A sender drops its samples on a 4xx; this one had only too little time.
+        Err(_) => Err(http_error(503, "the request body did not arrive in time")),
+    }
+}
+
+fn with_written(mut response: Response, pushed: Pushed) -> Response {
+    let headers = response.headers_mut();
+    headers.insert("x-prometheus-remote-write-samples-written", pushed.samples.into());
+    headers.insert("x-prometheus-remote-write-histograms-written", pushed.histograms.into());
+    headers.insert("x-prometheus-remote-write-exemplars-written", pushed.exemplars.into());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_are_read_as_prometheus_does() {
+        use RemoteWriteProtocol::{V1, V2};
+        let check = |content_type: &str, expect: Result<RemoteWriteProtocol, &str>| {
+            assert_eq!(protocol_of(content_type), expect.map_err(str::to_owned), "{content_type}");
+        };
+        check("", Ok(V1));
+        check(" application/x-protobuf ", Ok(V1));
+        check("application/x-protobuf;proto=prometheus.WriteRequest", Ok(V1));
+        check("application/x-protobuf;proto=io.prometheus.write.v2.Request", Ok(V2));
+        check("application/x-protobuf;a=b;proto=io.prometheus.write.v2.Request", Ok(V2));
+        check("application/x-protobuf; proto=io.prometheus.write.v2.Request", Ok(V1));
+        check(
+            "application/x-protobuf;proto",
+            Err(
+                "as per https://www.rfc-editor.org/rfc/rfc9110#parameter expected parameters to be \
+                 key-values, got proto in application/x-protobuf;proto content-type",
+            ),
+        );
+        check(
+            "text/plain",
+            Err("expected application/x-protobuf as the first (media) part, got text/plain \
+                 content-type"),
+        );
+    }
+}

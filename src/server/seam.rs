@@ -1,0 +1,120 @@
+//! What the edge calls: the services behind it, as values.
+//!
+//! The shell fills these in, so that the edge names no service's insides and its tests can put
+//! anything behind it. All calls are synchronous; `Work` decides on which threads they run.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+use crate::tenant::TenantId;
+
+/// What a push brought in, as told to the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    pub samples: u64,
+    pub histograms: u64,
+    pub exemplars: u64,
+}
+
+/// Why a push was refused; how each is worded on the wire is `status`' business.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// A decision that the sender is told as an HTTP status, also over gRPC.
+    #[error("{text}")]
+    Rejected { code: u16, text: String },
+    #[error("{text}")]
+    Plain { text: String },
+    #[error("{text}")]
+    Unavailable { text: String },
+    /// The bytes are no write request.
+    #[error("{text}")]
+    Malformed { text: String },
+}
+
+/// A tenant's figures, as `UserStats` and `AllUserStats` tell them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UserStats {
+    pub ingestion_rate: f64,
+    pub num_series: u64,
+    pub api_ingestion_rate: f64,
+    pub rule_ingestion_rate: f64,
+    pub active_series: u64,
+    pub loaded_blocks: u64,
+}
+
+type PushFn = dyn Fn(&TenantId, Bytes) -> Result<Pushed, PushError> + Send + Sync;
+type UserStatsFn = dyn Fn(&TenantId) -> UserStats + Send + Sync;
+type AllUserStatsFn = dyn Fn() -> Vec<(TenantId, UserStats)> + Send + Sync;
+type RemoteWriteFn = dyn Fn(&TenantId, RemoteWrite) -> Result<Pushed, PushError> + Send + Sync;
+
+/// The ingester, as the gRPC edge sees it. `push` takes an encoded `cortexpb.WriteRequest`.
+#[derive(Clone)]
+pub struct IngesterCalls {
+    pub push: Arc<PushFn>,
+    pub user_stats: Arc<UserStatsFn>,
+    pub all_user_stats: Arc<AllUserStatsFn>,
+}
+
+/// The distributor, as the HTTP edge sees it.
+#[derive(Clone)]
+pub struct DistributorCalls {
+    pub push: Arc<RemoteWriteFn>,
+}
+
+/// One remote-write request; the body is as received, a snappy block still.
+#[derive(Clone, Debug)]
+pub struct RemoteWrite {
+    pub protocol: RemoteWriteProtocol,
+    pub body: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteWriteProtocol {
+    V1,
+    V2,
+}
+
+/// On which threads calls run.
+///
+/// A push that only touches memory is over before a thread could be woken, so it runs where it
+/// was read. One that may wait for a disk must not hold a thread of the runtime.
+#[derive(Clone)]
+pub enum Work {
+    Inline,
+    /// On the runtime's blocking threads, at most as many at once as there are permits; the
+    /// rest wait in line, each holding the one message that it has read.
+    Blocking(Arc<Semaphore>),
+}
+
+/// The call panicked, or the runtime is going down.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the call did not finish")]
+pub struct WorkLost;
+
+impl Work {
+    pub fn blocking(calls_max: usize) -> Self {
+        Self::Blocking(Arc::new(Semaphore::new(calls_max)))
+    }
+
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, WorkLost> {
+        match self {
+            Self::Inline => Ok(call()),
+            Self::Blocking(permits) => {
+                let permit = Arc::clone(permits).acquire_owned().await.map_err(|_| WorkLost)?;
+                // The permit goes with the call: a caller that gave up does not free the thread.
+                tokio::task::spawn_blocking(move || {
+                    let outcome = call();
+                    drop(permit);
+                    outcome
+                })
+                .await
+                .map_err(|_| WorkLost)
+            }
+        }
+    }
+}

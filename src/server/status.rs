@@ -1,0 +1,250 @@
+//! The only place that turns errors into statuses, for gRPC and for HTTP.
+//!
+//! A decision for the sender travels over gRPC as an HTTP status: `grpc-status` is that very
+//! number and equal to the `code` inside `grpc-status-details-bin`. A mismatch, or a library that
+//! folds the number into the seventeen gRPC codes, turns a refusal into an internal error at the
+//! distributor, so the trailers are written here and not by tonic.
+
+use axum::response::{IntoResponse, Response};
+use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use prost::Message;
+use tonic::Code;
+
+use super::grpc::FrameError;
+use super::seam::{PushError, WorkLost};
+use super::stream_auth::StreamAuthError;
+use crate::tenant::TenantIdError;
+
+/// Answer of Cortex to a sender that hung up.
+pub const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// How a gRPC call ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcStatus {
+    code: i32,
+    message: String,
+    /// Whether the code is an HTTP status, told in the details too.
+    is_http: bool,
+}
+
+impl GrpcStatus {
+    pub fn ok() -> Self {
+        Self::new(Code::Ok, "")
+    }
+
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code: code as i32, message: message.into(), is_http: false }
+    }
+
+    /// An HTTP status inside gRPC.
+    pub fn http(code: u16, text: impl Into<String>) -> Self {
+        Self { code: code.into(), message: text.into(), is_http: true }
+    }
+
+    /// Writes the status into trailers, or into the headers of an answer without a message.
+    pub fn write_to(&self, headers: &mut HeaderMap) {
+        headers.insert("grpc-status", HeaderValue::from(self.code));
+        if !self.message.is_empty() {
+            headers.insert("grpc-message", percent_encoded(&self.message));
+        }
+        if self.is_http {
+            let details = BASE64_STANDARD_NO_PAD.encode(self.details().encode_to_vec());
+            let value = HeaderValue::from_str(&details).expect("base64 fits a header");
+            headers.insert("grpc-status-details-bin", value);
+        }
+    }
+
+    fn details(&self) -> RpcStatus {
+        let body = self.message.clone().into_bytes();
+        let response = HttpResponse { code: self.code, body };
+        RpcStatus {
+            code: self.code,
+            message: self.message.clone(),
+            details: vec![Any {
+                type_url: "type.googleapis.com/httpgrpc.HTTPResponse".to_owned(),
+                value: response.encode_to_vec(),
+            }],
+        }
+    }
+}
+
+impl From<PushError> for GrpcStatus {
+    fn from(error: PushError) -> Self {
+        match error {
+            PushError::Rejected { code, text } => Self::http(code, text),
+            PushError::Plain { text } => Self::new(Code::Unknown, text),
+            PushError::Unavailable { text } => Self::new(Code::Unavailable, text),
+            PushError::Malformed { text } => {
+                Self::new(Code::Internal, format!("grpc: error unmarshalling request: {text}"))
+            }
+        }
+    }
+}
+
+impl From<TenantIdError> for GrpcStatus {
+    fn from(error: TenantIdError) -> Self {
+        Self::new(Code::Unknown, error.to_string())
+    }
+}
+
+impl From<StreamAuthError> for GrpcStatus {
+    fn from(error: StreamAuthError) -> Self {
+        let code = match error {
+            StreamAuthError::TenantMismatch { .. } => Code::PermissionDenied,
+            _ => Code::Unknown,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<FrameError> for GrpcStatus {
+    fn from(error: FrameError) -> Self {
+        let code = match error {
+            FrameError::TooLarge { .. }
+            | FrameError::TooLargeInside { .. }
+            | FrameError::AnswerTooLarge { .. } => Code::ResourceExhausted,
+            FrameError::UnknownEncoding { .. } => Code::Unimplemented,
+            FrameError::Body => Code::Cancelled,
+            _ => Code::Internal,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<WorkLost> for GrpcStatus {
+    fn from(error: WorkLost) -> Self {
+        Self::new(Code::Internal, error.to_string())
+    }
+}
+
+impl From<tonic::Status> for GrpcStatus {
+    fn from(status: tonic::Status) -> Self {
+        Self::new(status.code(), status.message())
+    }
+}
+
+/// The answer to a refused message of a push stream: an HTTP status and a bare text.
+///
+/// Bytes that are no write request are answered too, although Cortex ends the stream there: its
+/// clients take the next message on an ended stream for stored.
+pub fn stream_answer(error: PushError) -> (u16, String) {
+    match error {
+        PushError::Rejected { code, text } => (code, text),
+        PushError::Plain { text } => (500, text),
+        PushError::Unavailable { text } => (500, unavailable(&text)),
+        PushError::Malformed { text } => (400, text),
+    }
+}
+
+/// An error page as Go's `http.Error` writes it.
+pub fn http_error(code: u16, text: &str) -> Response {
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    (code, headers, format!("{text}\n")).into_response()
+}
+
+/// What the sender of a refused remote write is told.
+pub fn remote_write_error(error: &PushError) -> Response {
+    match error {
+        PushError::Rejected { code, text } => http_error(*code, text),
+        PushError::Plain { text } => http_error(500, text),
+        PushError::Unavailable { text } => http_error(500, &unavailable(text)),
+        PushError::Malformed { text } => http_error(400, text),
+    }
+}
+
+/// A gRPC error as Go prints it where only a text is left of it.
+fn unavailable(text: &str) -> String {
+    format!("rpc error: code = Unavailable desc = {text}")
+}
+
+/// Percent-encoding as grpc-go does it: printable ASCII but `%` stays.
+fn percent_encoded(message: &str) -> HeaderValue {
+    let mut encoded = String::with_capacity(message.len());
+    for &byte in message.as_bytes() {
+        if (b' '..=b'~').contains(&byte) && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    HeaderValue::from_str(&encoded).expect("only printable ASCII is left")
+}
+
+/// `google.rpc.Status`
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `httpgrpc.HTTPResponse`, without the headers that an error does not have.
+#[derive(Clone, PartialEq, Message)]
+struct HttpResponse {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    body: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_tells_one_number_in_trailer_and_details() {
+        let mut headers = HeaderMap::new();
+        GrpcStatus::from(PushError::Rejected { code: 400, text: "user=a: no".to_owned() })
+            .write_to(&mut headers);
+        assert_eq!(headers["grpc-status"], "400");
+        assert_eq!(headers["grpc-message"], "user=a: no");
+        let details = headers["grpc-status-details-bin"].as_bytes();
+        let bytes = BASE64_STANDARD_NO_PAD.decode(details).expect("base64 without padding");
+        // By hand: code 400, message, and one Any with code 400 and the text as body.
+        let mut expect = b"\x08\x90\x03\x12\x0auser=a: no\x1a\x3f\x0a\x2c".to_vec();
+        expect.extend_from_slice(b"type.googleapis.com/httpgrpc.HTTPResponse");
+        let any = b"\x12\x0f\x08\x90\x03\x1a\x0auser=a: no";
+        expect.extend_from_slice(any);
+        // Lengths of the hand-written prefix follow from its parts.
+        let any_len = 2 + 41 + any.len();
+        expect[16] = u8::try_from(any_len).expect("short");
+        expect[18] = 41;
+        assert_eq!(bytes, expect);
+    }
+
+    #[test]
+    fn plain_errors_have_no_details() {
+        let mut headers = HeaderMap::new();
+        GrpcStatus::from(PushError::Plain { text: "no org id".to_owned() }).write_to(&mut headers);
+        assert_eq!(headers["grpc-status"], "2");
+        assert!(!headers.contains_key("grpc-status-details-bin"));
+        headers.clear();
+        GrpcStatus::ok().write_to(&mut headers);
+        assert_eq!(headers.len(), 1);
+    }
+
+    #[test]
+    fn messages_are_encoded_as_grpc_go_does() {
+        let check = |message: &str, expect: &str| assert_eq!(percent_encoded(message), expect);
+        check("series={a=\"b\"}~", "series={a=\"b\"}~");
+        check("100%\n", "100%25%0A");
+        check("\u{e9}\u{7f}", "%C3%A9%7F");
+    }
+}

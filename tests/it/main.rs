@@ -1,0 +1,7 @@
+//! Service tests, one binary.
+
+#[path = "../golden/vectors.rs"]
+mod vectors;
+
+mod grpc;
+mod http;
