@@ -311,7 +311,9 @@ impl Lifecycle {
                 // heartbeats, it does not thin them out.
                 let after_ms = self.settings.heartbeat_period_ms;
                 actions.push(Action::Schedule { timer: Timer::Heartbeat, after_ms });
-                actions.push(Action::Write(Change::Refresh));
+                // While a step is unfinished it may have arrived without our knowing; a plain
+                // heartbeat would take it back.
+                actions.push(Action::Write(self.unfinished()));
             }
             (Timer::Join, Phase::Waiting) => {
                 self.phase = Phase::Joining;

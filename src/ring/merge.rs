@@ -59,11 +59,12 @@ pub fn apply(
     match change {
         Change::Register => register(&mut member, ring, now_s),
         Change::Join { target } => {
-            // Tokens saved from an earlier life count when the ring shows none for us.
-            let tokens = shown(ring, &member.id).unwrap_or_default();
-            if !tokens.is_empty() {
-                member.tokens = tokens;
-            }
+            // Tokens saved from an earlier life count when the ring shows none for us; it gave
+            // us no right to one that somebody holds by now.
+            member.tokens = match shown(ring, &member.id).filter(|tokens| !tokens.is_empty()) {
+                Some(tokens) => tokens,
+                None => without_taken(&member.tokens, &member.id, ring),
+            };
             let count = member.num_tokens;
             claim(&mut member, count, ring, rng);
             member.state = *target;

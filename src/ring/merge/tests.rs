@@ -114,8 +114,20 @@ fn joining_keeps_tokens_and_fills_up() {
     check(Some((Pending, &[])), &[50], &[50]);
     check(Some((Pending, &[10])), &[50], &[10]);
     check(None, &[50], &[50]);
+    check(Some((Pending, &[])), &[0, 50], &[50]);
     // 0 belongs to an ACTIVE member.
     check(Some((Pending, &[0, 20])), &[], &[20]);
+}
+
+#[test]
+fn a_saved_token_is_not_taken_back_from_whoever_holds_it() {
+    for state in [Active, ReadOnly, Joining, Pending, Leaving] {
+        let mut ring = ring_with(Some((Pending, &[])));
+        ring.instances.insert("z".to_owned(), instance(state, &[50]));
+        let change = Change::Join { target: Active };
+        let shown = apply(&change, &member(Pending, &[50]), &mut ring, NOW_S, &mut rng());
+        assert!(!shown.tokens.contains(&Token(50)), "{state:?}");
+    }
 }
 
 #[test]
