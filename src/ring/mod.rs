@@ -13,12 +13,18 @@
 //! the snapshot once and keeps it to its end. Nothing in here does I/O or reads a clock.
 
 pub mod circle;
+pub mod config;
 pub mod go_rand;
+pub mod kv;
+pub mod lifecycle;
+pub mod lifecycler;
+pub mod merge;
 pub mod model;
 pub mod ownership;
 pub mod shuffle;
 pub mod snapshot;
 pub mod walk;
+pub mod watcher;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -42,7 +42,7 @@ impl InstanceState {
     }
 
     /// Cortex's name, as on its `/ring` page and in its metrics.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "ACTIVE",
             Self::Leaving => "LEAVING",
