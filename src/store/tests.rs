@@ -1,6 +1,5 @@
 //! The store as its callers see it: fidelity, retries, restarts, kills, retention, limits.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -317,49 +316,33 @@ fn case_b20_a_killed_store_knows_exactly_which_series_are_in_the_head() {
 }
 
 #[test]
-fn heads_stay_exact_while_pushes_race_with_drops() {
+fn a_series_created_while_its_old_row_is_dropped_keeps_its_new_row() {
     let dir = tempfile::tempdir().expect("tempdir");
     let store = open(dir.path());
-    let a = tenant("a");
-    // The tracker: its entries, and whether the push that created one has been answered.
-    let tracker = std::sync::Mutex::new(BTreeMap::<u128, bool>::new());
-    let lock = || tracker.lock().expect("no panic");
-    let create = |seed: u128| {
-        for i in 0..400 {
-            let id = (i * seed) % 17;
-            // A creation must not make an answered entry look unanswered.
-            let is_new = match lock().entry(id) {
-                Entry::Vacant(entry) => {
-                    entry.insert(false);
-                    true
-                }
-                Entry::Occupied(_) => false,
-            };
-            if is_new {
-                let mut writer = store.begin(&a, NOW_MS, 1);
-                writer.head(Identity(id), RingKey(1), SeriesKind::Float);
-                writer.commit().expect("commit");
-                lock().insert(id, true);
-            }
-        }
+    let (a, id) = (tenant("a"), Identity(7));
+    let create = || {
+        let mut writer = store.begin(&a, NOW_MS, 1);
+        writer.head(id, RingKey(1), SeriesKind::Float);
+        writer.commit().expect("commit");
     };
+    create();
     std::thread::scope(|scope| {
-        let creators = [scope.spawn(|| create(3)), scope.spawn(|| create(5))];
-        while !creators.iter().all(|creator| creator.is_finished()) {
-            let mut purged = Vec::new();
-            lock().retain(|&id, is_answered| {
-                let is_kept = !*is_answered || id % 3 == 0;
-                if !is_kept {
-                    purged.push(Identity(id));
-                }
-                is_kept
+        let (committed, is_committed) = std::sync::mpsc::channel();
+        let is_gone = |_| {
+            // The tracker creates the series anew right after it was asked.
+            let committed = committed.clone();
+            scope.spawn(move || {
+                create();
+                committed.send(()).expect("somebody listens");
             });
-            let is_gone = |id: Identity| !lock().contains_key(&id.0);
-            store.drop_heads(&a, &purged, None, is_gone).expect("drop");
-        }
+            let early = is_committed.recv_timeout(std::time::Duration::from_millis(50));
+            assert!(early.is_err(), "the new row must not come before the delete");
+            true
+        };
+        assert_eq!(store.drop_heads(&a, &[id], None, is_gone).expect("drop"), 1);
+        is_committed.recv().expect("the push goes on");
     });
-    let expect: BTreeSet<u128> = lock().keys().copied().collect();
-    assert_eq!(heads(&store).into_iter().map(|row| row.1).collect::<BTreeSet<_>>(), expect);
+    assert_eq!(heads(&store).len(), 1);
 }
 
 const WRITER_STORE: &str = "FREEHOLD_TEST_WRITER_STORE";
