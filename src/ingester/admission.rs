@@ -3,18 +3,9 @@
 //! They protect this process, not a tenant: pushes at once, and items a second. Order and texts
 //! are Cortex's. A refused push has changed nothing but the counters here.
 
-use crate::ratelimit::ewma::EwmaRate;
+use crate::limits::InstanceLimits;
+use crate::ratelimit::Ewma;
 use crate::sync::{AtomicU64, Ordering};
-
-/// Limits of this instance; 0 is none. Cortex's `ingester.instance_limits`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct InstanceLimits {
-    /// Items a second, as a moving average.
-    pub max_ingestion_rate: f64,
-    pub max_tenants: u64,
-    pub max_series: u64,
-    pub max_inflight_push_requests: u64,
-}
 
 /// Why a whole push is refused. The texts are Cortex's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,14 +20,14 @@ pub enum Overload {
 pub struct Admission {
     in_flight: AtomicU64,
     peak: WindowMax,
-    rate: EwmaRate,
+    rate: Ewma,
 }
 
 /// In flight until dropped.
 pub struct Permit<'a>(&'a Admission);
 
 impl Admission {
-    pub fn new(rate: EwmaRate) -> Self {
+    pub fn new(rate: Ewma) -> Self {
         Self { in_flight: AtomicU64::new(0), peak: WindowMax::default(), rate }
     }
 
@@ -118,7 +109,7 @@ mod tests {
     use super::*;
 
     fn admission() -> Admission {
-        Admission::new(EwmaRate::new(0.2, std::time::Duration::from_secs(1)))
+        Admission::new(Ewma::new(0.2, std::time::Duration::from_secs(1)))
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct IngesterConfig {
     pub ignore_series_limit_for_metric_names: String,
     /// Ends the text of a refusal.
     pub admin_limit_message: String,
+    /// Cortex's behaviour wherever ours differs on purpose: see `docs/compatibility.md`.
+    pub limits_parity: bool,
     /// Whether pushes must also pass the tenant's ingestion rate limits.
     pub check_ingestion_limits: CheckIngestionLimits,
     /// Metadata not seen for this long is dropped.
@@ -95,6 +97,7 @@ impl Default for IngesterConfig {
             series_limit_mode: SeriesLimitMode::Flat,
             series_limit_hold_timeout: Millis::from_secs(300),
             ignore_series_limit_for_metric_names: String::new(),
+            limits_parity: false,
             admin_limit_message: "please contact administrator to raise it".into(),
             check_ingestion_limits: CheckIngestionLimits::Auto,
             metadata_retain_period: Millis::from_secs(600),

@@ -2,7 +2,12 @@
 //!
 //! Statistics: each number is right by itself, and a scrape may see one push half counted.
 
-use crate::sync::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// Ids of label sets that a tenant's counters remember; later ones are not counted.
+const LABEL_SET_IDS_MAX: usize = 1000;
 
 /// Why a sample was discarded: the `reason` label, with Cortex's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +100,9 @@ pub struct TenantCounters {
     discarded_samples: [Counter; DiscardReason::ALL.len()],
     discarded_exemplars_rate_limited: Counter,
     discarded_metadata: [Counter; MetadataReason::ALL.len()],
+    /// Samples refused by a label set, by its id. As many as an operator has configured since
+    /// the tenant came, at most [`LABEL_SET_IDS_MAX`].
+    discarded_in_label_sets: Mutex<BTreeMap<String, u64>>,
     pub metadata_created: Counter,
     pub metadata_removed: Counter,
     pub out_of_order_labels: Counter,
@@ -107,6 +115,19 @@ impl TenantCounters {
 
     pub fn discarded_samples(&self, reason: DiscardReason) -> u64 {
         self.discarded_samples[reason as usize].get()
+    }
+
+    pub fn discard_in_label_set(&self, id: &str) {
+        let mut sets = self.discarded_in_label_sets.lock().expect("no panic under this lock");
+        if let Some(count) = sets.get_mut(id) {
+            *count += 1;
+        } else if sets.len() < LABEL_SET_IDS_MAX {
+            sets.insert(id.to_owned(), 1);
+        }
+    }
+
+    pub fn discarded_in_label_sets(&self) -> BTreeMap<String, u64> {
+        self.discarded_in_label_sets.lock().expect("no panic under this lock").clone()
     }
 
     pub fn discard_metadata(&self, reason: MetadataReason, n: u64) {

@@ -86,7 +86,7 @@ impl Push<'_> {
         }
         self.tenant.counters.out_of_order_labels.add(1);
         let labels = row.series.labels_text(self.body);
-        Err(self.whole(format!("out-of-order label set found when push: {labels}")))
+        Err(self.whole(&format!("out-of-order label set found when push: {labels}")))
     }
 
     /// Takes one point, or counts and words why not.
@@ -113,7 +113,7 @@ impl Push<'_> {
             None => *judged.admission.insert(self.admit(row, scratch)?),
         };
         if let Err(refusal) = admission {
-            self.refuse(row, refusal)?;
+            self.refuse(row, refusal, scratch)?;
             return Ok(false);
         }
         self.tally.include(point.timestamp_ms, point.timestamp_ms);
@@ -162,11 +162,11 @@ impl Push<'_> {
     ) -> Result<Result<Admitted, Refusal>, PushError> {
         let labels = row.series.labels(self.body, &scratch.arena);
         if labels.is_empty() {
-            return Err(self.whole("empty labelset: invalid sample".to_owned()));
+            return Err(self.whole("empty labelset: invalid sample"));
         }
         let metric = labels.metric_name();
         if metric.is_empty() {
-            return Err(self.whole("no metric name label".to_owned()));
+            return Err(self.whole("no metric name label"));
         }
         let sets = &self.standing.limits.limits_per_label_set;
         matching_sets(sets, row, self.body, &scratch.arena, &mut scratch.label_sets);
@@ -180,8 +180,7 @@ impl Push<'_> {
         let (first_ms, newest_ms) = row.series.time_range_ms().unwrap_or_default();
         let kind = self.kind(&row.series);
         let item = Item { identity: row.identity, first_ms, newest_ms, kind };
-        let rules = self.ingester.series_rules();
-        let admission = self.tenant.series.create(&item, &new, &rules, self.now.tick);
+        let admission = self.tenant.series.create(&item, &new, &self.rules, self.tick());
         if matches!(admission, Ok(Admitted::Created { .. } | Admitted::Held)) {
             scratch.held.push(row.identity);
         }
@@ -189,11 +188,11 @@ impl Push<'_> {
     }
 
     /// Counts and words a refusal; the instance's own limit ends the push.
-    fn refuse(&mut self, row: &Row, refusal: Refusal) -> Result<(), PushError> {
+    fn refuse(&mut self, row: &Row, refusal: Refusal, scratch: &Scratch) -> Result<(), PushError> {
         let reason = match refusal {
             Refusal::Instance(_) => {
                 self.ingester.counters.refused_series.add(1);
-                return Err(self.whole(texts::MAX_SERIES.to_owned()));
+                return Err(self.whole(texts::MAX_SERIES));
             }
             Refusal::Series(_) => DiscardReason::PerUserSeriesLimit,
             Refusal::NativeHistogramSeries(_) => DiscardReason::PerUserNativeHistogramSeriesLimit,
@@ -201,12 +200,17 @@ impl Push<'_> {
             Refusal::LabelSet { .. } => DiscardReason::PerLabelsetSeriesLimit,
         };
         self.tenant.counters.discard_samples(reason, 1);
-        if let Refusal::LabelSet { index, .. } = refusal {
-            self.tenant.counters.discard_in_label_set(index, self.standing.label_sets_generation);
+        let standing = self.standing;
+        if let Refusal::LabelSet { index, .. } = refusal
+            && let Some(set) = standing.limits.limits_per_label_set.get(index)
+        {
+            self.tenant.counters.discard_in_label_set(&set.id);
         }
-        let (ingester, standing, body) = (self.ingester, self.standing, self.body);
-        let series = row.series;
-        self.fail(|| texts::refusal(&ingester.config, standing, refusal, &series, body));
+        let admin_message = self.ingester.config.admin_limit_message.as_str();
+        let series = row.series.labels_text(self.body);
+        let metric = row.series.labels(self.body, &scratch.arena).metric_name();
+        let metric = String::from_utf8_lossy(metric);
+        self.fail(|| texts::series_refusal(refusal, standing, admin_message, &metric, &series));
         Ok(())
     }
 
@@ -282,7 +286,7 @@ impl Push<'_> {
     }
 
     /// An error that ends the push, in the name of its tenant.
-    fn whole(&self, text: String) -> PushError {
+    fn whole(&self, text: &str) -> PushError {
         PushError::Whole { text: texts::of_tenant(&self.tenant.id, &text) }
     }
 }

@@ -36,24 +36,21 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::labels::IdentityHasher;
 use crate::limits::{IgnoredMetrics, InstanceLimits, Overrides};
-use crate::ratelimit::ewma::Ewma;
-use crate::ratelimit::tenants::{Charge, Items, RECHECK_PERIOD, TenantLimiter};
+use crate::ratelimit::{Ewma, RECHECK_PERIOD, TenantLimiter};
 use crate::ring::Ring;
 use crate::ring::model::InstanceState;
 use crate::series::head::{Head, HeadRule};
-use crate::series::{Basis, KindRule, Options, Rules, SeriesStore, Tick, Totals, UNLIMITED, View};
+use crate::series::{Basis, KindRule, Options, Rules, SeriesStore, Tick, Totals, UNLIMITED};
 use crate::store::{Store, StoreError};
 use crate::sync::{AtomicI64, AtomicU8, Ordering};
 use crate::tenant::TenantId;
 use crate::wire::DecodeError;
-use crate::wire::write_request::Metadata;
 
 use admission::{Admission, Overload};
-use config::{CheckIngestionLimits, IngesterConfig};
-use counters::{DiscardReason, InstanceCounters, MetadataReason};
-use metadata::Noted;
+use config::IngesterConfig;
+use counters::InstanceCounters;
 use passes::RecountLog;
-use push::{Push, Request, Scratch, Tally};
+use push::{Push, Scratch, Tally};
 use standing::Standing;
 use tenants::{Tenant, Tenants, TooManyTenants, Visit};
 
@@ -184,6 +181,7 @@ impl Ingester {
         SCRATCH.with_borrow_mut(|scratch| {
             let request = scratch.read(body)?;
             let tenant = self.enter(id, instance.instance())?;
+            tenant.note_push(now);
             let standing = tenant.standing.load_full();
             let rules = self.series_rules(instance.instance());
             let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
@@ -218,6 +216,10 @@ impl Ingester {
         self.state.store(State::Stopping as u8, Ordering::Release);
     }
 
+    pub fn is_stopped(&self) -> bool {
+        self.state.load(Ordering::Acquire) == State::Stopping as u8
+    }
+
     /// Our state in the ring has changed.
     pub fn note_ring_state(&self, state: InstanceState) {
         self.ring_state.store(state as i64, Ordering::Release);
@@ -249,7 +251,7 @@ impl Ingester {
         let state = InstanceState::from_number(self.ring_state.load(Ordering::Acquire));
         let state = state.unwrap_or(InstanceState::Pending);
         if state != InstanceState::Active {
-            let text = texts::not_active(state.name());
+            let text = texts::not_active(state);
             return Err(PushError::Whole { text: texts::of_tenant(id, &text) });
         }
         let made = self.tenants.enter(id, limits.max_tenants, || self.make_tenant(id));
@@ -263,9 +265,9 @@ impl Ingester {
     fn make_tenant(&self, id: &TenantId) -> Tenant {
         let standing = self.work_out(id, None);
         let options = Options { kinds: self.kind_rule(), ..Options::default() };
-        let view = View { epoch: standing.epoch, keys: Arc::clone(&standing.keys) };
-        let series = SeriesStore::new(options, view, Arc::clone(&self.totals));
-        passes::put_in_force(&series, None, &standing);
+        let series = SeriesStore::new(options, standing.view(), Arc::clone(&self.totals));
+        self.count_labels(&series, None, &standing);
+        passes::put_in_force(&series, None, &standing, Tick::MAX);
         Tenant::new(id.clone(), series, Head::new(HeadRule::default()), Arc::new(standing))
     }
 

@@ -303,7 +303,7 @@ impl Ingester {
         // Pushes match label sets by the standing they load, so the store must know the new
         // generation first: what matched by the old one is then left to the labels pass.
         let labels_due = self.count_labels(&tenant.series, Some(&before), &standing);
-        put_in_force(&tenant.series, Some(&before), &standing, Tick::from_secs(deadline));
+        put_in_force(&tenant.series, Some(&before), &standing, Tick::new(deadline));
         tenant.standing.store(Arc::clone(&standing));
         let recounted = standing.epoch != before.epoch;
         if recounted {
@@ -330,10 +330,8 @@ impl Ingester {
         before: Option<&Standing>,
         standing: &Standing,
     ) -> bool {
-        let counts_metrics = |standing: &Standing| {
-            standing.local_limits(&standing.shape).per_metric < NO_LIMIT
-        };
-        let sets = |standing: &Standing| !standing.limits.limits_per_label_set.is_empty();
+        let counts_metrics = Standing::counts_metrics;
+        let sets = Standing::counts_label_sets;
         let mut due = false;
         match (before.is_some_and(counts_metrics), counts_metrics(standing)) {
             (false, true) => {
@@ -387,7 +385,7 @@ impl Ingester {
     fn cycle(&self, tenant: &Arc<Tenant>, now: Now) {
         let idle_s = self.config.active_series_metrics_idle_timeout.as_duration().as_secs();
         let idle_before = u64::from(now.steady_s()).saturating_sub(idle_s);
-        tenant.series.cycle(Tick::from_secs(u32::try_from(idle_before).unwrap_or(0)));
+        tenant.series.cycle(Tick::new(u32::try_from(idle_before).unwrap_or(0)));
         let retain_ms = i64::try_from(self.config.metadata_retain_period.0).unwrap_or(i64::MAX);
         let removed = tenant.metadata.purge(now.unix_ms.saturating_sub(retain_ms));
         tenant.counters.metadata_removed.add(removed);

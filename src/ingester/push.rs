@@ -8,10 +8,12 @@
 use crate::ingester::acceptance::Bounds;
 use crate::ingester::standing::Standing;
 use crate::ingester::tenants::Tenant;
-use crate::ingester::{Ingester, Now, PushError};
+use crate::clock::Now;
+use crate::ingester::{Ingester, PushError, Pushed, texts};
 use crate::labels::Identity;
-use crate::series::{Batch, Item, Kind, Order, Verdict};
+use crate::series::{Batch, Item, Kind, Order, Rules, Tick, Verdict};
 use crate::store::{Store, Writer};
+use crate::tenant::TenantId;
 use crate::wire::DecodeError;
 use crate::wire::write_request::{Metadata, Series, Summary, WriteRequest};
 
@@ -77,6 +79,7 @@ pub(super) struct Push<'a> {
     pub(super) tenant: &'a Tenant,
     pub(super) standing: &'a Standing,
     pub(super) body: &'a [u8],
+    pub(super) rules: Rules,
     pub(super) now: Now,
     /// Histograms are taken: enabled for the tenant, and within its rate.
     pub(super) takes_histograms: bool,
@@ -111,6 +114,7 @@ impl<'a> Push<'a> {
         tenant: &'a Tenant,
         standing: &'a Standing,
         request: &Request<'a>,
+        rules: Rules,
         now: Now,
     ) -> Self {
         Self {
@@ -118,12 +122,22 @@ impl<'a> Push<'a> {
             tenant,
             standing,
             body: request.body,
+            rules,
             now,
             takes_histograms: standing.limits.enable_native_histograms,
             bounds: bounds(ingester.store.is_some(), tenant, standing, &request.summary),
             tally: Tally::default(),
             first_failure: None,
         }
+    }
+
+    pub(super) fn tick(&self) -> Tick {
+        Tick::new(self.now.steady_s())
+    }
+
+    /// Something of the push has been refused already.
+    pub(super) fn has_failed(&self) -> bool {
+        self.first_failure.is_some()
     }
 
     /// Notes what the answer has to say, unless something before it failed already.
@@ -167,7 +181,7 @@ impl<'a> Push<'a> {
             }
         }
         let order = if self.ingester.store.is_some() { Order::Strict } else { Order::Any };
-        self.tenant.series.touch(batch, order, self.now.tick);
+        self.tenant.series.touch(batch, order, self.tick());
         for slow in batch.slow() {
             let row = item_rows[slow.item as usize] as usize;
             rows[row].state = RowState::Left(slow.verdict);
@@ -185,7 +199,7 @@ impl<'a> Push<'a> {
         };
         let valid = histograms == 0
             || series.histograms(self.body).all(|raw| {
-                raw.decode().is_ok_and(|histogram| histogram.validate().is_ok())
+                raw.decode().is_ok_and(|decoded| decoded.validate().is_ok())
             });
         // Left-out histograms have times too, so the range says nothing of the samples alone.
         let whole = histograms == series.histograms;
@@ -284,6 +298,29 @@ impl<'a> Push<'a> {
 }
 
 impl Tally {
+    /// The answer to a push whose accepted parts are stored.
+    pub(super) fn answer(
+        self,
+        tenant: &TenantId,
+        failure: Option<String>,
+        rate_limited: bool,
+    ) -> Result<Pushed, PushError> {
+        let stored = Pushed {
+            samples: self.samples,
+            histograms: self.histograms,
+            exemplars: self.exemplars,
+        };
+        match failure {
+            None => Ok(stored),
+            // A rate is refused in the distributor's words, which do not name the tenant.
+            Some(text) if rate_limited => Err(PushError::Partial { text, rate_limited, stored }),
+            Some(text) => {
+                let text = texts::of_tenant(tenant, &text);
+                Err(PushError::Partial { text, rate_limited, stored })
+            }
+        }
+    }
+
     pub(super) fn include(&mut self, oldest_ms: i64, newest_ms: i64) {
         self.times_ms = Some(match self.times_ms {
             None => (oldest_ms, newest_ms),

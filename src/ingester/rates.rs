@@ -10,8 +10,7 @@ use crate::ingester::push::{Push, Request};
 use crate::ingester::standing::Standing;
 use crate::ingester::{Ingester, PushError};
 use crate::limits::IngestionRateStrategy;
-use crate::ratelimit::RATE_UNLIMITED;
-use crate::ratelimit::tenants::{Budget, Charge, Items, OverRate};
+use crate::ratelimit::{Budget, Charge, Items, OverRate, RATE_UNLIMITED};
 
 /// How far above its share of a tenant's rate an instance lets pushes pass behind distributors:
 /// the share of a moment is not the share of the long run.

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::ingester::tenants::Visit;
-use crate::ingester::{Ingester, passes};
+use crate::ingester::Ingester;
 use crate::series::head::{Head, HeadRule};
 use crate::series::{Kind, NewSeries};
 use crate::store::{SeriesKind, StoreError};
-use crate::sync::Ordering;
 use crate::tenant::TenantId;
 
 /// What a restart found.
@@ -67,7 +66,7 @@ impl Ingester {
     pub fn restore_labels(&self) {
         for tenant in self.tenants.all() {
             let standing: Arc<_> = tenant.standing.load_full();
-            if self.counts_labels(&standing) {
+            if standing.counts_metrics() || standing.counts_label_sets() {
                 self.read_labels(&tenant, &standing);
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ingester::config::SeriesLimitMode;
 use crate::ingester::metadata::MetadataLimits;
 use crate::keys::KeySet;
-use crate::limits::{Limits, LocalLimits, Shape};
+use crate::limits::{Limits, LocalLimits, NO_LIMIT, Shape};
 use crate::ring::{OwnView, RingSnapshot, UnknownOwnership, shard_size};
 use crate::series;
 use crate::tenant::TenantId;
@@ -133,6 +133,11 @@ impl Standing {
             && (Arc::ptr_eq(&self.limits, &other.limits) || self.limits == other.limits)
     }
 
+    /// Whether both were worked out from the same ring.
+    pub fn is_same_ring(&self, other: &Standing) -> bool {
+        self.made_from.ring_generation == other.made_from.ring_generation
+    }
+
     pub fn view(&self) -> series::View {
         series::View { epoch: self.epoch, keys: Arc::clone(&self.keys) }
     }
@@ -144,12 +149,21 @@ impl Standing {
             series: local.series,
             native_histogram_series: local.native_histogram_series,
             per_metric: local.series_per_metric,
-            label_sets: local.label_sets.into(),
+            label_sets: Arc::from(local.label_sets),
             reason: match shape.share {
                 Some(_) => series::InForce::Share,
                 None => series::InForce::Flat,
             },
         }
+    }
+
+    /// There is a limit per metric, so series are counted by metric.
+    pub fn counts_metrics(&self) -> bool {
+        LocalLimits::new(&self.limits, &self.shape).series_per_metric < NO_LIMIT
+    }
+
+    pub fn counts_label_sets(&self) -> bool {
+        !self.limits.limits_per_label_set.is_empty()
     }
 
     pub fn metadata_limits(&self) -> MetadataLimits {

@@ -17,10 +17,11 @@ use crate::ingester::counters::TenantCounters;
 use crate::ingester::gate::Gate;
 use crate::ingester::metadata::MetadataTable;
 use crate::ingester::standing::Standing;
-use crate::ratelimit::ewma::Ewma;
+use crate::clock::Now;
+use crate::ratelimit::Ewma;
 use crate::series::SeriesStore;
 use crate::series::head::Head;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicI64, Mutex, Ordering};
 use crate::tenant::TenantId;
 
 /// One tenant's state.
@@ -36,8 +37,8 @@ pub struct Tenant {
     /// Items per second, by where they came from.
     pub api_rate: Ewma,
     pub rule_rate: Ewma,
-    /// Its series are still being restored; counts are not final.
-    pub loading: AtomicBool,
+    /// When the last push came, by the steady clock: what is in use does not vanish.
+    pushed_at_ns: AtomicI64,
     gate: Gate,
 }
 
@@ -52,13 +53,17 @@ impl Tenant {
             standing: ArcSwap::new(standing),
             api_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
             rule_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
-            loading: AtomicBool::new(false),
+            pushed_at_ns: AtomicI64::new(0),
             gate: Gate::default(),
         }
     }
 
-    pub fn is_loading(&self) -> bool {
-        self.loading.load(Ordering::Acquire)
+    pub fn note_push(&self, now: Now) {
+        self.pushed_at_ns.store(now.steady_ns, Ordering::Relaxed);
+    }
+
+    pub fn pushed_at_ns(&self) -> i64 {
+        self.pushed_at_ns.load(Ordering::Relaxed)
     }
 }
 

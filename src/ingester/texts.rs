@@ -6,6 +6,7 @@ use std::fmt::Display;
 use crate::go_text::Rfc3339Ms;
 use crate::ingester::standing::Standing;
 use crate::limits::{Counts, LimitInForce, Numbers, Refusal as Text, RefusalKind};
+use crate::ring::model::InstanceState;
 use crate::series::{Basis, Decided, InForce, Refusal};
 use crate::tenant::TenantId;
 
@@ -15,6 +16,13 @@ pub const EXEMPLAR_WITHOUT_SERIES: &str =
     "exemplars not ingested because series not already present";
 pub const EXEMPLAR_TOO_LONG: &str =
     "label length for exemplar exceeds maximum of 128 UTF-8 characters";
+
+/// A tenant that cannot be made while we are not ACTIVE.
+pub fn not_active(state: InstanceState) -> String {
+    format!(
+        "cannot create a new TSDB while the ingester is not in active state (current state: {state})"
+    )
+}
 
 /// An error in the name of its tenant.
 pub fn of_tenant(tenant: &TenantId, text: &dyn Display) -> String {
@@ -36,19 +44,19 @@ pub fn exemplar(
     format!("err: {error}. timestamp={time}, series={series}, exemplar={exemplar}")
 }
 
-/// A series that its tenant's limits refuse. `None` for the instance's limit, which is no
-/// tenant's fault and has a text of its own.
+/// A series that a limit refuses.
 pub fn series_refusal(
     refusal: Refusal,
     standing: &Standing,
     admin_message: &str,
     metric: &dyn Display,
     series: &dyn Display,
-) -> Option<String> {
+) -> String {
     let limits = &standing.limits;
     let set = |index: u16| limits.limits_per_label_set.get(index);
     let (kind, local, global, decided) = match refusal {
-        Refusal::Instance(_) => return None,
+        // The whole push is refused in the instance's own words, see the caller.
+        Refusal::Instance(_) => return MAX_SERIES.to_owned(),
         Refusal::Series(decided) => (
             RefusalKind::SeriesPerUser,
             limits.max_series_per_user,
@@ -76,7 +84,7 @@ pub fn series_refusal(
     };
     let numbers = Numbers { local, global, actual_local: decided.limit.max };
     let counts = counts(decided, standing);
-    Some(Text { kind, numbers, admin_message, counts }.text(series))
+    Text { kind, numbers, admin_message, counts }.text(series)
 }
 
 /// With enforcement off the text is Cortex's to the letter.

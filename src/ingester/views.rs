@@ -71,7 +71,7 @@ impl Ingester {
     pub(super) fn tenant_view(&self, tenant: &Tenant, now: Now) -> TenantView {
         let standing = tenant.standing.load();
         let basis = self.basis();
-        let tick = Tick::from_secs(now.steady_s());
+        let tick = Tick::new(now.steady_s());
         let limit = tenant.series.limit(LimitName::Series, basis, tick);
         TenantView {
             tenant: tenant.id.clone(),

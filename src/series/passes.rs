@@ -185,6 +185,15 @@ impl SeriesStore {
         self.books().ledger.end_labels_pass()
     }
 
+    /// Tells a series' newest time, as a look into the store after a restart gives it.
+    pub fn learn_newest(&self, identity: Identity, newest_ms: i64) {
+        follow(&self.stripes.load(), Prefix::of(identity), |stripe, _| {
+            if let Some(row) = stripe.find(identity) {
+                stripe.learn_newest(row, newest_ms);
+            }
+        });
+    }
+
     /// Splits one stripe if stripes are too long. Creations do so as they go; a caller with time
     /// to spare may do it ahead of them.
     pub fn split_stripes_step(&self) -> Progress {

@@ -25,7 +25,8 @@ use super::listen::{Connection, Listener};
 use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, RemoteWriteProtocol, Work};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_error};
 use super::tenancy::Tenancy;
-use super::{Config, Drained};
+use super::Drained;
+use super::config::ServerConfig;
 use crate::tenant::{TenantId, TenantIdError};
 
 /// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
@@ -106,7 +107,7 @@ pub fn router(edge: HttpEdge, rest: Router) -> Router {
 pub async fn serve(
     listener: Listener,
     router: Router,
-    config: &Config,
+    config: &ServerConfig,
     mut drain: Drain,
 ) -> Drained {
     let mut http = http1::Builder::new();

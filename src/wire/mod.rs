@@ -6,6 +6,7 @@
 pub mod histogram;
 pub mod remote_read;
 pub mod remote_write;
+pub mod ring_desc;
 pub mod signature;
 pub mod status;
 pub mod stream;
@@ -36,6 +37,3 @@ pub mod proto {
         }
     }
 }
-//! The wire room (being built).
-
-pub mod ring_desc;

@@ -5,7 +5,8 @@ use tonic::transport::Server;
 use super::GrpcEdge;
 use crate::server::drain::Drain;
 use crate::server::listen::Listener;
-use crate::server::{Config, Drained};
+use crate::server::Drained;
+use crate::server::config::ServerConfig;
 
 /// Serves until the drain starts, then until all calls have ended or the drain's time is over.
 ///
@@ -14,7 +15,7 @@ use crate::server::{Config, Drained};
 pub async fn serve(
     listener: Listener,
     edge: GrpcEdge,
-    config: &Config,
+    config: &ServerConfig,
     mut drain: Drain,
 ) -> Result<Drained, tonic::transport::Error> {
     let streams_max = config.grpc_server_max_concurrent_streams;
