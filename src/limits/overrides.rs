@@ -79,7 +79,13 @@ pub enum Warning {
 /// Why a runtime file is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("runtime file is not valid")]
-pub struct ParseError(#[from] serde_saphyr::Error);
+pub struct ParseError(#[source] Box<serde_saphyr::Error>);
+
+impl From<serde_saphyr::Error> for ParseError {
+    fn from(source: serde_saphyr::Error) -> Self {
+        Self(Box::new(source))
+    }
+}
 
 /// Warnings of one file: the first ones, and how many there were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -350,7 +356,7 @@ fn yaml_options() -> serde_saphyr::Options {
     let mut options = serde_saphyr::Options::default();
     options.with_snippet = false;
     // Fields judge their own values, and a name that is read past may have any.
-    options.reject_non_finite_typeless_float = false;
+    options.non_finite_float_policy = serde_saphyr::options::NonFiniteFloatPolicy::PassThrough;
     options.alias_limits.max_total_replayed_events = NODES_MAX;
     if let Some(budget) = &mut options.budget {
         budget.max_events = NODES_MAX;

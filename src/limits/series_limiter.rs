@@ -15,7 +15,7 @@ use fnv::FnvHashSet;
 use super::Limits;
 
 /// Stands for "no limit", in comparisons and in texts, as in Cortex.
-pub const NO_LIMIT: u64 = i32::MAX as u64;
+pub const NO_LIMIT: i64 = i32::MAX as i64;
 
 /// Default of `-ingester.admin-limit-message`.
 pub const ADMIN_LIMIT_MESSAGE: &str = "please contact administrator to raise it";
@@ -38,16 +38,40 @@ pub struct Shape {
     pub share: Option<f64>,
 }
 
-/// Limits of one tenant on this instance. [`NO_LIMIT`] where there is none.
+/// A limit on this instance: [`NO_LIMIT`] where there is none, and below 0 it refuses all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocalLimit(pub i64);
+
+impl LocalLimit {
+    /// Nothing may be created while `current` exist.
+    #[inline]
+    pub fn is_reached_by(self, current: u64) -> bool {
+        current >= self.most()
+    }
+
+    /// The most that may exist.
+    #[inline]
+    pub fn most(self) -> u64 {
+        self.0.max(0) as u64
+    }
+}
+
+impl fmt::Display for LocalLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Limits of one tenant on this instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalLimits {
-    pub series: u64,
-    pub native_histogram_series: u64,
-    pub series_per_metric: u64,
-    pub metadata: u64,
-    pub metadata_per_metric: u64,
+    pub series: LocalLimit,
+    pub native_histogram_series: LocalLimit,
+    pub series_per_metric: LocalLimit,
+    pub metadata: LocalLimit,
+    pub metadata_per_metric: LocalLimit,
     /// By the index of the label set.
-    pub label_sets: Box<[u64]>,
+    pub label_sets: Box<[LocalLimit]>,
 }
 
 impl LocalLimits {
@@ -99,11 +123,11 @@ impl LocalLimits {
         &self,
         matched: &[u16],
         current: impl Fn(u16) -> Option<u64>,
-    ) -> Option<(u16, u64)> {
+    ) -> Option<(u16, LocalLimit)> {
         let limit = |index: u16| self.label_sets.get(usize::from(index)).copied();
         matched.iter().find_map(|&index| {
             let limit = limit(index)?;
-            (current(index)? >= limit).then_some((index, limit))
+            limit.is_reached_by(current(index)?).then_some((index, limit))
         })
     }
 }
@@ -117,33 +141,37 @@ impl Shape {
         last_good.unwrap_or(self)
     }
 
-    fn local_limit(&self, local: u64, global: u64) -> u64 {
+    fn local_limit(&self, local: i64, global: i64) -> LocalLimit {
         let divided = if self.shard_by_all_labels { self.divide(global) } else { 0 };
         or_no_limit(min_non_zero(local, divided))
     }
 
     /// Without sharding by all labels a metric is on the same few instances whole, so its limit
     /// is not divided.
-    fn local_limit_per_metric(&self, local: u64, global: u64) -> u64 {
+    fn local_limit_per_metric(&self, local: i64, global: i64) -> LocalLimit {
+        if global <= 0 {
+            return or_no_limit(local);
+        }
         let divided = if self.shard_by_all_labels { self.divide(global) } else { global };
         or_no_limit(min_non_zero(local, divided))
     }
 
     /// This instance's part of a global limit, 0 for none.
-    fn divide(&self, global: u64) -> u64 {
+    fn divide(&self, global: i64) -> i64 {
         if global == 0 {
             return 0;
         }
         if let Some(share) = self.share {
             // Who holds nothing of the key space has nothing to count against a limit; who holds
             // a sliver may keep one series, since 0 would mean no limit at all.
-            return if share > 0.0 { ((global as f64 * share) as u64).max(1) } else { 0 };
+            let part = (global as f64 * share) as i64;
+            return if share > 0.0 && part == 0 { global.signum() } else { part };
         }
         if self.healthy_instances == 0 {
             return 0;
         }
         let instances = self.instances_of_tenant();
-        (global as f64 / instances as f64 * self.replication_factor as f64) as u64
+        (global as f64 / instances as f64 * self.replication_factor as f64) as i64
     }
 
     /// Instances that a tenant's series are spread over.
@@ -165,12 +193,12 @@ pub fn shard_size_instances(shard_size: f64, instances: usize) -> usize {
     size.ceil() as usize
 }
 
-fn min_non_zero(first: u64, second: u64) -> u64 {
+fn min_non_zero(first: i64, second: i64) -> i64 {
     if first == 0 || (second != 0 && first > second) { second } else { first }
 }
 
-fn or_no_limit(limit: u64) -> u64 {
-    if limit == 0 { NO_LIMIT } else { limit }
+fn or_no_limit(limit: i64) -> LocalLimit {
+    LocalLimit(if limit == 0 { NO_LIMIT } else { limit })
 }
 
 /// Metrics that the limit per metric leaves alone
@@ -194,11 +222,11 @@ impl IgnoredMetrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     /// As configured per instance; 0 for none.
-    pub local: u64,
+    pub local: i64,
     /// As configured for the cluster; 0 for none.
-    pub global: u64,
+    pub global: i64,
     /// In force on this instance.
-    pub actual_local: u64,
+    pub actual_local: LocalLimit,
 }
 
 /// Which limit refused.
@@ -319,7 +347,7 @@ impl fmt::Display for Refusal<'_> {
         let Numbers { local, global, actual_local } = *numbers;
         let subject = kind.subject();
         if let RefusalKind::SeriesPerLabelSet { id } = kind {
-            let limit = min_non_zero(global, actual_local);
+            let limit = min_non_zero(global, actual_local.0);
             return write!(
                 f,
                 "{subject} limit of {limit} exceeded (labelSet: {id}, global limit: {global} \
@@ -374,13 +402,13 @@ mod tests {
         share: None,
     };
 
-    fn global(limit: u64) -> Limits {
+    fn global(limit: i64) -> Limits {
         let limits = Limits { max_global_series_per_user: limit, ..Limits::default() };
         Limits { max_series_per_user: 0, ..limits }
     }
 
-    fn series(limits: &Limits, shape: Shape) -> u64 {
-        LocalLimits::new(limits, &shape).series
+    fn series(limits: &Limits, shape: Shape) -> i64 {
+        LocalLimits::new(limits, &shape).series.0
     }
 
     #[test]
@@ -440,7 +468,7 @@ mod tests {
             ..RING
         };
         let now = Shape { shard_size: 6.0, ..before };
-        assert_eq!(LocalLimits::held(&global(30_000), &before, &now).series, 10_000);
+        assert_eq!(LocalLimits::held(&global(30_000), &before, &now).series.0, 10_000);
         assert_eq!(series(&global(30_000), now), 5_000);
     }
 
@@ -458,30 +486,34 @@ mod tests {
     }
 
     #[test]
-    fn case_a31_a_lowered_limit_is_reached_by_what_is_there() {
-        let lowered = LocalLimits::new(&global(50), &Shape { healthy_instances: 3, ..RING });
-        assert_eq!(80_u64.saturating_sub(lowered.series), 30);
+    fn case_a31_a_lowered_limit_admits_nothing_new_until_the_count_is_below() {
+        let shape = Shape { healthy_instances: 3, ..RING };
+        let before = LocalLimits::new(&global(100), &shape).series;
+        let lowered = LocalLimits::new(&global(50), &shape).series;
+        assert!(!before.is_reached_by(80) && lowered.is_reached_by(80));
+        assert!(lowered.is_reached_by(50) && !lowered.is_reached_by(49));
+        assert_eq!(80 - lowered.most(), 30, "what the over-limit gauge shows");
     }
 
     #[test]
     fn case_a32_a_held_limit_does_not_hide_the_operators_cut() {
         let grown = Shape { healthy_instances: 20, ..RING };
-        assert_eq!(LocalLimits::held(&global(1_000), &RING, &grown).series, 300);
-        assert_eq!(LocalLimits::held(&global(500), &RING, &grown).series, 150);
+        assert_eq!(LocalLimits::held(&global(1_000), &RING, &grown).series.0, 300);
+        assert_eq!(LocalLimits::held(&global(500), &RING, &grown).series.0, 150);
     }
 
     #[test]
     fn case_a6_a_limit_that_rises_applies_at_once() {
         let shrunk = Shape { healthy_instances: 5, ..RING };
-        assert_eq!(LocalLimits::held(&global(1_000), &RING, &shrunk).series, 600);
+        assert_eq!(LocalLimits::held(&global(1_000), &RING, &shrunk).series.0, 600);
     }
 
     #[test]
     fn case_a33_a_metric_on_the_same_instances_is_not_divided() {
         let limits = Limits { max_global_series_per_metric: 100, ..Limits::default() };
         let whole = Shape { shard_by_all_labels: false, ..RING };
-        assert_eq!(LocalLimits::new(&limits, &whole).series_per_metric, 100);
-        assert_eq!(LocalLimits::new(&limits, &RING).series_per_metric, 30);
+        assert_eq!(LocalLimits::new(&limits, &whole).series_per_metric.0, 100);
+        assert_eq!(LocalLimits::new(&limits, &RING).series_per_metric.0, 30);
     }
 
     #[test]
@@ -505,10 +537,19 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_below_zero_refuses_all() {
+        let limits = Limits { max_series_per_user: -1, ..global(1_000) };
+        let local = LocalLimits::new(&limits, &RING).series;
+        assert_eq!((local.0, local.most()), (-1, 0));
+        assert!(local.is_reached_by(0));
+        assert_eq!(series(&global(-1), Shape { share: Some(0.3), ..RING }), -1);
+    }
+
+    #[test]
     fn case_b6_the_text_names_the_counts_that_decided() {
         let refusal = Refusal {
             kind: RefusalKind::SeriesPerMetric { metric: &"up" },
-            numbers: Numbers { local: 0, global: 10, actual_local: 3 },
+            numbers: Numbers { local: 0, global: 10, actual_local: LocalLimit(3) },
             admin_message: "call us",
             counts: Some(Counts {
                 owned: Some(3),
@@ -529,9 +570,9 @@ mod tests {
     #[test]
     fn an_unknown_count_of_a_label_set_refuses_nothing() {
         let mut local = LocalLimits::new(&Limits::default(), &RING);
-        local.label_sets = [5, 5].into();
+        local.label_sets = [LocalLimit(5), LocalLimit(5)].into();
         let current = |index| if index == 0 { None } else { Some(5) };
         assert_eq!(local.label_set_reached(&[0], current), None);
-        assert_eq!(local.label_set_reached(&[0, 1], current), Some((1, 5)));
+        assert_eq!(local.label_set_reached(&[0, 1], current), Some((1, LocalLimit(5))));
     }
 }
