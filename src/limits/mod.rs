@@ -13,6 +13,7 @@ mod label_sets;
 mod overrides;
 mod reading;
 pub mod reload;
+mod runtime_file;
 mod series_limiter;
 
 use serde::de::{self, DeserializeSeed as _, MapAccess};
@@ -22,10 +23,8 @@ use crate::units::Millis;
 use reading::{Block, Field, Layer};
 
 pub use label_sets::{LABEL_SETS_MAX, LabelSet, LabelSets, LabelSetsError};
-pub use overrides::{
-    InstanceLimits, Overrides, ParseError, RuntimeFile, RuntimeView, Snapshot, WARNINGS_MAX,
-    Warning, Warnings,
-};
+pub use overrides::{Overrides, RuntimeView, Snapshot};
+pub use runtime_file::{InstanceLimits, ParseError, RuntimeFile, WARNINGS_MAX, Warning, Warnings};
 pub use series_limiter::{
     ADMIN_LIMIT_MESSAGE, Counts, IgnoredMetrics, LimitInForce, LocalLimit, LocalLimits, NO_LIMIT,
     Numbers, Refusal, RefusalKind, Shape, shard_size_instances,
@@ -244,9 +243,9 @@ impl Block for Limits {
             "max_label_name_length" => self.max_label_name_length = field.count()?,
             "max_label_value_length" => self.max_label_value_length = field.count()?,
             "max_label_names_per_series" => self.max_label_names_per_series = field.count()?,
-            "max_labels_size_bytes" => self.max_labels_size_bytes = field.count()?,
+            "max_labels_size_bytes" => self.max_labels_size_bytes = field.count_or_none()?,
             "max_native_histogram_sample_size_bytes" => {
-                self.max_native_histogram_sample_size_bytes = field.count()?;
+                self.max_native_histogram_sample_size_bytes = field.count_or_none()?;
             }
             "max_native_histogram_buckets" => self.max_native_histogram_buckets = field.count()?,
             "max_metadata_length" => self.max_metadata_length = field.count()?,

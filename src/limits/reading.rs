@@ -82,6 +82,11 @@ impl<'de, A: MapAccess<'de>> Field<'_, A> {
         count.ok_or_else(|| self.wrong(&scalar, "a whole number of 0 or more"))
     }
 
+    /// A whole number where 0 means none, and below 0 too.
+    pub fn count_or_none(&mut self) -> Result<u64, A::Error> {
+        self.signed().map(|n| n.max(0) as u64)
+    }
+
     /// A whole number that may be negative.
     pub fn signed(&mut self) -> Result<i64, A::Error> {
         let scalar: Scalar = self.values.next_value()?;

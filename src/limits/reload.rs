@@ -12,7 +12,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::overrides::{Overrides, ParseError, RuntimeFile};
+use super::overrides::Overrides;
+use super::runtime_file::{ParseError, RuntimeFile};
 use crate::sync::Mutex;
 use crate::units::Millis;
 
