@@ -43,14 +43,14 @@ pub struct LabelSet {
     pub id: String,
     /// FNV-1a, 64 bit, of the id.
     pub hash: u64,
-    /// Over the whole cluster, before replication; 0 counts without refusing.
-    pub max_series: u64,
+    /// Over the whole cluster, before replication; 0 counts without refusing, below 0 refuses all.
+    pub max_series: i64,
     labels: BTreeMap<String, String>,
 }
 
 impl LabelSets {
     /// Takes sets in configuration order: labels, and the most series.
-    pub fn new(sets: Vec<(BTreeMap<String, String>, u64)>) -> Result<Self, LabelSetsError> {
+    pub fn new(sets: Vec<(BTreeMap<String, String>, i64)>) -> Result<Self, LabelSetsError> {
         if sets.len() > LABEL_SETS_MAX {
             return Err(LabelSetsError::TooMany(sets.len()));
         }
@@ -107,7 +107,7 @@ impl Default for LabelSets {
 }
 
 impl LabelSet {
-    fn new(labels: BTreeMap<String, String>, max_series: u64) -> Self {
+    fn new(labels: BTreeMap<String, String>, max_series: i64) -> Self {
         let id = id(&labels);
         let mut hasher = FnvHasher::default();
         hasher.write(id.as_bytes());
@@ -197,8 +197,8 @@ struct Entry {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EntryLimits {
-    #[serde(deserialize_with = "reading::count")]
-    max_series: u64,
+    #[serde(deserialize_with = "reading::whole")]
+    max_series: i64,
 }
 
 impl<'de> Deserialize<'de> for LabelSets {
@@ -222,7 +222,7 @@ impl Serialize for LabelSets {
 mod tests {
     use super::*;
 
-    fn set(labels: &[(&str, &str)], max_series: u64) -> (BTreeMap<String, String>, u64) {
+    fn set(labels: &[(&str, &str)], max_series: i64) -> (BTreeMap<String, String>, i64) {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
         (labels.iter().map(owned).collect(), max_series)
     }

@@ -13,6 +13,7 @@ mod label_sets;
 mod overrides;
 mod reading;
 pub mod reload;
+mod runtime_file;
 mod series_limiter;
 
 use serde::de::{self, DeserializeSeed as _, MapAccess};
@@ -22,13 +23,11 @@ use crate::units::Millis;
 use reading::{Block, Field, Layer};
 
 pub use label_sets::{LABEL_SETS_MAX, LabelSet, LabelSets, LabelSetsError};
-pub use overrides::{
-    InstanceLimits, Overrides, ParseError, RuntimeFile, RuntimeView, Snapshot, WARNINGS_MAX,
-    Warning, Warnings,
-};
+pub use overrides::{Overrides, RuntimeView, Snapshot};
+pub use runtime_file::{InstanceLimits, ParseError, RuntimeFile, WARNINGS_MAX, Warning, Warnings};
 pub use series_limiter::{
-    ADMIN_LIMIT_MESSAGE, Counts, IgnoredMetrics, LimitInForce, LocalLimits, NO_LIMIT, Numbers,
-    Refusal, RefusalKind, Shape, shard_size_instances,
+    ADMIN_LIMIT_MESSAGE, Counts, IgnoredMetrics, LimitInForce, LocalLimit, LocalLimits, NO_LIMIT,
+    Numbers, Refusal, RefusalKind, Shape, shard_size_instances,
 };
 
 /// The rate that means "no limit": the largest double, as in Cortex.
@@ -41,7 +40,8 @@ const CORTEX_NAMES: &str = include_str!("cortex_names.txt");
 /// OpenTelemetry collectors 8,192 at a time. Below it, and below the rate, a burst is suspicious.
 const REQUEST_SAMPLES_COMMON_MAX: u64 = 10_000;
 
-/// The limits of one tenant. Where a limit is a count, 0 means none unless said otherwise.
+/// The limits of one tenant. Where a limit is a count, 0 means none unless said otherwise. Limits
+/// of series and metadata may be below 0, which refuses all of them, as in Cortex.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Samples, exemplars and metadata per second. Default 25,000.
@@ -84,27 +84,27 @@ pub struct Limits {
     pub enable_start_timestamp: bool,
 
     /// Instances that a tenant is spread over under shuffle sharding; below 1 a share of them.
-    /// Default 0: all.
+    /// Default 0: all, as below 0.
     pub ingestion_tenant_shard_size: f64,
 
     /// Series per instance. Default 5,000,000.
-    pub max_series_per_user: u64,
+    pub max_series_per_user: i64,
     /// Series of one metric per instance. Default 50,000.
-    pub max_series_per_metric: u64,
-    pub max_native_histogram_series_per_user: u64,
+    pub max_series_per_metric: i64,
+    pub max_native_histogram_series_per_user: i64,
     /// Series in the cluster, before replication.
-    pub max_global_series_per_user: u64,
-    pub max_global_series_per_metric: u64,
-    pub max_global_native_histogram_series_per_user: u64,
+    pub max_global_series_per_user: i64,
+    pub max_global_series_per_metric: i64,
+    pub max_global_native_histogram_series_per_user: i64,
     pub limits_per_label_set: LabelSets,
     pub enable_native_histograms: bool,
 
     /// Metrics with metadata, per instance. Default 8,000.
-    pub max_metadata_per_user: u64,
+    pub max_metadata_per_user: i64,
     /// Metadata of one metric, per instance. Default 10.
-    pub max_metadata_per_metric: u64,
-    pub max_global_metadata_per_user: u64,
-    pub max_global_metadata_per_metric: u64,
+    pub max_metadata_per_metric: i64,
+    pub max_global_metadata_per_user: i64,
+    pub max_global_metadata_per_metric: i64,
 
     /// How far behind a series' newest sample another one may be. Default 0.
     #[serde(serialize_with = "reading::write_span")]
@@ -243,9 +243,9 @@ impl Block for Limits {
             "max_label_name_length" => self.max_label_name_length = field.count()?,
             "max_label_value_length" => self.max_label_value_length = field.count()?,
             "max_label_names_per_series" => self.max_label_names_per_series = field.count()?,
-            "max_labels_size_bytes" => self.max_labels_size_bytes = field.count()?,
+            "max_labels_size_bytes" => self.max_labels_size_bytes = field.count_or_none()?,
             "max_native_histogram_sample_size_bytes" => {
-                self.max_native_histogram_sample_size_bytes = field.count()?;
+                self.max_native_histogram_sample_size_bytes = field.count_or_none()?;
             }
             "max_native_histogram_buckets" => self.max_native_histogram_buckets = field.count()?,
             "max_metadata_length" => self.max_metadata_length = field.count()?,
@@ -260,24 +260,24 @@ impl Block for Limits {
                 self.enable_type_and_unit_labels = field.flag()?;
             }
             "enable_start_timestamp" => self.enable_start_timestamp = field.flag()?,
-            "ingestion_tenant_shard_size" => self.ingestion_tenant_shard_size = field.rate()?,
-            "max_series_per_user" => self.max_series_per_user = field.count()?,
-            "max_series_per_metric" => self.max_series_per_metric = field.count()?,
+            "ingestion_tenant_shard_size" => self.ingestion_tenant_shard_size = field.number()?,
+            "max_series_per_user" => self.max_series_per_user = field.signed()?,
+            "max_series_per_metric" => self.max_series_per_metric = field.signed()?,
             "max_native_histogram_series_per_user" => {
-                self.max_native_histogram_series_per_user = field.count()?;
+                self.max_native_histogram_series_per_user = field.signed()?;
             }
-            "max_global_series_per_user" => self.max_global_series_per_user = field.count()?,
-            "max_global_series_per_metric" => self.max_global_series_per_metric = field.count()?,
+            "max_global_series_per_user" => self.max_global_series_per_user = field.signed()?,
+            "max_global_series_per_metric" => self.max_global_series_per_metric = field.signed()?,
             "max_global_native_histogram_series_per_user" => {
-                self.max_global_native_histogram_series_per_user = field.count()?;
+                self.max_global_native_histogram_series_per_user = field.signed()?;
             }
             "limits_per_label_set" => self.limits_per_label_set = field.other()?,
             "enable_native_histograms" => self.enable_native_histograms = field.flag()?,
-            "max_metadata_per_user" => self.max_metadata_per_user = field.count()?,
-            "max_metadata_per_metric" => self.max_metadata_per_metric = field.count()?,
-            "max_global_metadata_per_user" => self.max_global_metadata_per_user = field.count()?,
+            "max_metadata_per_user" => self.max_metadata_per_user = field.signed()?,
+            "max_metadata_per_metric" => self.max_metadata_per_metric = field.signed()?,
+            "max_global_metadata_per_user" => self.max_global_metadata_per_user = field.signed()?,
             "max_global_metadata_per_metric" => {
-                self.max_global_metadata_per_metric = field.count()?;
+                self.max_global_metadata_per_metric = field.signed()?;
             }
             "out_of_order_time_window" => self.out_of_order_time_window = field.span()?,
             "max_exemplars" => self.max_exemplars = field.signed()?,

@@ -75,30 +75,35 @@ pub(super) struct Field<'a, A> {
 }
 
 impl<'de, A: MapAccess<'de>> Field<'_, A> {
-    /// See [`count`].
+    /// A whole number of 0 or more.
     pub fn count(&mut self) -> Result<u64, A::Error> {
         let scalar: Scalar = self.values.next_value()?;
-        scalar.count().ok_or_else(|| self.wrong(&scalar, COUNT))
+        let count = scalar.whole().and_then(|n| u64::try_from(n).ok());
+        count.ok_or_else(|| self.wrong(&scalar, "a whole number of 0 or more"))
     }
 
-    /// A whole number that may be negative, where a negative one switches something off.
+    /// A whole number where 0 means none, and below 0 too.
+    pub fn count_or_none(&mut self) -> Result<u64, A::Error> {
+        self.signed().map(|n| n.max(0) as u64)
+    }
+
+    /// A whole number that may be negative.
     pub fn signed(&mut self) -> Result<i64, A::Error> {
-        let scalar = self.values.next_value()?;
-        let number = match scalar {
-            Scalar::Unsigned(n) => i64::try_from(n).ok(),
-            Scalar::Signed(n) => Some(n),
-            _ => None,
-        };
-        number.ok_or_else(|| self.wrong(&scalar, "a whole number"))
+        let scalar: Scalar = self.values.next_value()?;
+        scalar.whole().ok_or_else(|| self.wrong(&scalar, WHOLE))
     }
 
     /// A finite number, 0 or more.
     pub fn rate(&mut self) -> Result<f64, A::Error> {
-        match self.values.next_value()? {
-            Scalar::Unsigned(n) => Ok(n as f64),
-            Scalar::Float(n) if n.is_finite() && n >= 0.0 => Ok(n),
-            other => Err(self.wrong(&other, "a finite number of 0 or more")),
-        }
+        let scalar: Scalar = self.values.next_value()?;
+        let rate = scalar.number().filter(|&rate| rate >= 0.0);
+        rate.ok_or_else(|| self.wrong(&scalar, "a finite number of 0 or more"))
+    }
+
+    /// A finite number.
+    pub fn number(&mut self) -> Result<f64, A::Error> {
+        let scalar: Scalar = self.values.next_value()?;
+        scalar.number().ok_or_else(|| self.wrong(&scalar, "a finite number"))
     }
 
     /// A switch, also in the words of older YAML.
@@ -138,13 +143,13 @@ impl<'de, A: MapAccess<'de>> Field<'_, A> {
     }
 }
 
-const COUNT: &str = "a whole number of 0 or more";
+const WHOLE: &str = "a whole number";
 
-/// A whole number from 0 to the largest that Cortex's `int` holds. `1e6` is one too.
-pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// A whole number that Cortex's `int` holds, outside of a block.
+pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     let scalar = Scalar::deserialize(deserializer)?;
-    let wrong = || de::Error::custom(format_args!("{scalar} is not {COUNT}"));
-    scalar.count().ok_or_else(wrong)
+    let wrong = || de::Error::custom(format_args!("{scalar} is not {WHOLE}"));
+    scalar.whole().ok_or_else(wrong)
 }
 
 /// Largest double up to which every whole number has one: 2^53.
@@ -164,7 +169,8 @@ pub(super) fn write_span<S: Serializer>(span: &Millis, out: S) -> Result<S::Ok, 
     let mut rest_ms = span.0;
     let mut text = String::new();
     for (unit, unit_ms, whole_only) in UNITS {
-        if rest_ms >= unit_ms && !(whole_only && !rest_ms.is_multiple_of(unit_ms)) {
+        let fits = !whole_only || rest_ms.is_multiple_of(unit_ms);
+        if fits && rest_ms >= unit_ms {
             text.push_str(&format!("{}{unit}", rest_ms / unit_ms));
             rest_ms %= unit_ms;
         }
@@ -186,13 +192,21 @@ enum Scalar {
 }
 
 impl Scalar {
-    fn count(&self) -> Option<u64> {
+    /// A whole number that Cortex's `int` holds. `1e6` is one too, as its YAML reader has it.
+    fn whole(&self) -> Option<i64> {
         match *self {
-            Self::Unsigned(n) => i64::try_from(n).is_ok().then_some(n),
-            Self::Float(n) => {
-                let whole = n.fract() == 0.0 && (0.0..=WHOLE_DOUBLE_MAX).contains(&n);
-                whole.then_some(n as u64)
-            }
+            Self::Unsigned(n) => i64::try_from(n).ok(),
+            Self::Signed(n) => Some(n),
+            Self::Float(n) if n.fract() == 0.0 && n.abs() <= WHOLE_DOUBLE_MAX => Some(n as i64),
+            _ => None,
+        }
+    }
+
+    fn number(&self) -> Option<f64> {
+        match *self {
+            Self::Unsigned(n) => Some(n as f64),
+            Self::Signed(n) => Some(n as f64),
+            Self::Float(n) if n.is_finite() => Some(n),
             _ => None,
         }
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::overrides::{Overrides, ParseError, RuntimeFile};
+use super::overrides::Overrides;
+use super::runtime_file::{ParseError, RuntimeFile};
 use crate::sync::Mutex;
 use crate::units::Millis;
 
@@ -105,7 +106,7 @@ impl Reloader {
             path: PathBuf::from(&config.file),
             period: config.period,
             overrides,
-            status: Arc::default(),
+            status: Arc::new(Mutex::new(ReloadStatus::default())),
             failure_logged: None,
         })
     }
@@ -114,8 +115,8 @@ impl Reloader {
         ReloadStatusReader(Arc::clone(&self.status))
     }
 
-    /// Reads the file and puts it in force if it is new and right. The status tells the outcome
-    /// too; nothing of an error's cause is logged here but what stays in force.
+    /// Reads the file and puts it in force if it is new and right. An error is the caller's to
+    /// log: at start it ends the process, later [`Reloader::run`] logs it.
     pub async fn load(&mut self) -> Result<(), ReloadError> {
         let (path, overrides) = (self.path.clone(), Arc::clone(&self.overrides));
         let known = self.status().get().sha256;
@@ -131,7 +132,8 @@ impl Reloader {
                     status.warnings = file.warnings.total;
                     status.published_total += 1;
                     let generation = self.overrides.publish(file);
-                    tracing::info!(path = %self.path.display(), generation, sha256, "runtime file in force");
+                    let path = self.path.display();
+                    tracing::info!(%path, generation, sha256, "runtime file in force");
                     status.sha256 = Some(sha256);
                 }
                 Ok(())
@@ -275,7 +277,7 @@ mod tests {
             std::fs::write(&self.path, text).expect("write the runtime file");
         }
 
-        fn series(&self) -> u64 {
+        fn series(&self) -> i64 {
             let tenant = TenantId::parse("a").expect("tenant");
             self.overrides.load().limits(&tenant).max_global_series_per_user
         }
@@ -287,7 +289,7 @@ mod tests {
             Fixture::new("overrides: {a: {max_global_series_per_user: 5}}");
         reloader.load().await.expect("valid");
         let hash = reloader.status().get().sha256;
-        for wrong in ["overrides: {a: {max_global_series_per_user: -1}}", "]", "overrides: 7"] {
+        for wrong in ["overrides: {a: {max_global_series_per_user: many}}", "]", "overrides: 7"] {
             fixture.write(wrong);
             assert!(reloader.load().await.is_err(), "{wrong}");
             assert_eq!(fixture.series(), 5);

@@ -15,7 +15,7 @@ use fnv::FnvHashSet;
 use super::Limits;
 
 /// Stands for "no limit", in comparisons and in texts, as in Cortex.
-pub const NO_LIMIT: u64 = i32::MAX as u64;
+pub const NO_LIMIT: i64 = i32::MAX as i64;
 
 /// Default of `-ingester.admin-limit-message`.
 pub const ADMIN_LIMIT_MESSAGE: &str = "please contact administrator to raise it";
@@ -38,16 +38,40 @@ pub struct Shape {
     pub share: Option<f64>,
 }
 
-/// Limits of one tenant on this instance. [`NO_LIMIT`] where there is none.
+/// A limit on this instance: [`NO_LIMIT`] where there is none, and below 0 it refuses all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LocalLimit(pub i64);
+
+impl LocalLimit {
+    /// Nothing may be created while `current` exist.
+    #[inline]
+    pub fn is_reached_by(self, current: u64) -> bool {
+        current >= self.most()
+    }
+
+    /// The most that may exist.
+    #[inline]
+    pub fn most(self) -> u64 {
+        self.0.max(0) as u64
+    }
+}
+
+impl fmt::Display for LocalLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Limits of one tenant on this instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalLimits {
-    pub series: u64,
-    pub native_histogram_series: u64,
-    pub series_per_metric: u64,
-    pub metadata: u64,
-    pub metadata_per_metric: u64,
+    pub series: LocalLimit,
+    pub native_histogram_series: LocalLimit,
+    pub series_per_metric: LocalLimit,
+    pub metadata: LocalLimit,
+    pub metadata_per_metric: LocalLimit,
     /// By the index of the label set.
-    pub label_sets: Box<[u64]>,
+    pub label_sets: Box<[LocalLimit]>,
 }
 
 impl LocalLimits {
@@ -99,11 +123,11 @@ impl LocalLimits {
         &self,
         matched: &[u16],
         current: impl Fn(u16) -> Option<u64>,
-    ) -> Option<(u16, u64)> {
+    ) -> Option<(u16, LocalLimit)> {
         let limit = |index: u16| self.label_sets.get(usize::from(index)).copied();
         matched.iter().find_map(|&index| {
             let limit = limit(index)?;
-            (current(index)? >= limit).then_some((index, limit))
+            limit.is_reached_by(current(index)?).then_some((index, limit))
         })
     }
 }
@@ -117,33 +141,37 @@ impl Shape {
         last_good.unwrap_or(self)
     }
 
-    fn local_limit(&self, local: u64, global: u64) -> u64 {
+    fn local_limit(&self, local: i64, global: i64) -> LocalLimit {
         let divided = if self.shard_by_all_labels { self.divide(global) } else { 0 };
         or_no_limit(min_non_zero(local, divided))
     }
 
     /// Without sharding by all labels a metric is on the same few instances whole, so its limit
     /// is not divided.
-    fn local_limit_per_metric(&self, local: u64, global: u64) -> u64 {
+    fn local_limit_per_metric(&self, local: i64, global: i64) -> LocalLimit {
+        if global <= 0 {
+            return or_no_limit(local);
+        }
         let divided = if self.shard_by_all_labels { self.divide(global) } else { global };
         or_no_limit(min_non_zero(local, divided))
     }
 
     /// This instance's part of a global limit, 0 for none.
-    fn divide(&self, global: u64) -> u64 {
+    fn divide(&self, global: i64) -> i64 {
         if global == 0 {
             return 0;
         }
         if let Some(share) = self.share {
             // Who holds nothing of the key space has nothing to count against a limit; who holds
             // a sliver may keep one series, since 0 would mean no limit at all.
-            return if share > 0.0 { ((global as f64 * share) as u64).max(1) } else { 0 };
+            let part = (global as f64 * share) as i64;
+            return if share > 0.0 && part == 0 { global.signum() } else { part };
         }
         if self.healthy_instances == 0 {
             return 0;
         }
         let instances = self.instances_of_tenant();
-        (global as f64 / instances as f64 * self.replication_factor as f64) as u64
+        (global as f64 / instances as f64 * self.replication_factor as f64) as i64
     }
 
     /// Instances that a tenant's series are spread over.
@@ -165,12 +193,12 @@ pub fn shard_size_instances(shard_size: f64, instances: usize) -> usize {
     size.ceil() as usize
 }
 
-fn min_non_zero(first: u64, second: u64) -> u64 {
+fn min_non_zero(first: i64, second: i64) -> i64 {
     if first == 0 || (second != 0 && first > second) { second } else { first }
 }
 
-fn or_no_limit(limit: u64) -> u64 {
-    if limit == 0 { NO_LIMIT } else { limit }
+fn or_no_limit(limit: i64) -> LocalLimit {
+    LocalLimit(if limit == 0 { NO_LIMIT } else { limit })
 }
 
 /// Metrics that the limit per metric leaves alone
@@ -194,11 +222,11 @@ impl IgnoredMetrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     /// As configured per instance; 0 for none.
-    pub local: u64,
+    pub local: i64,
     /// As configured for the cluster; 0 for none.
-    pub global: u64,
+    pub global: i64,
     /// In force on this instance.
-    pub actual_local: u64,
+    pub actual_local: LocalLimit,
 }
 
 /// Which limit refused.
@@ -319,7 +347,7 @@ impl fmt::Display for Refusal<'_> {
         let Numbers { local, global, actual_local } = *numbers;
         let subject = kind.subject();
         if let RefusalKind::SeriesPerLabelSet { id } = kind {
-            let limit = min_non_zero(global, actual_local);
+            let limit = min_non_zero(global, actual_local.0);
             return write!(
                 f,
                 "{subject} limit of {limit} exceeded (labelSet: {id}, global limit: {global} \
@@ -361,177 +389,4 @@ impl fmt::Display for LimitInForce {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RING: Shape = Shape {
-        healthy_instances: 10,
-        zones_count: 3,
-        zone_awareness: true,
-        replication_factor: 3,
-        shard_by_all_labels: true,
-        shard_size: 0.0,
-        share: None,
-    };
-
-    fn global(limit: u64) -> Limits {
-        let limits = Limits { max_global_series_per_user: limit, ..Limits::default() };
-        Limits { max_series_per_user: 0, ..limits }
-    }
-
-    fn series(limits: &Limits, shape: Shape) -> u64 {
-        LocalLimits::new(limits, &shape).series
-    }
-
-    #[test]
-    fn case_a1_and_a3_the_flat_limit_falls_as_instances_join() {
-        let check = |limit, healthy_instances, local| {
-            assert_eq!(series(&global(limit), Shape { healthy_instances, ..RING }), local);
-        };
-        check(2_700_000, 75, 108_000);
-        check(2_700_000, 249, 32_530);
-        check(175_000, 3, 175_000);
-        check(175_000, 6, 87_500);
-    }
-
-    #[test]
-    fn case_a9_share_gives_the_small_zone_its_due() {
-        let limits = global(900);
-        assert_eq!(series(&limits, RING), 270);
-        assert_eq!(series(&limits, Shape { share: Some(1.0 / 2.0), ..RING }), 450);
-        assert_eq!(series(&limits, Shape { share: Some(1.0 / 4.0), ..RING }), 225);
-    }
-
-    #[test]
-    fn case_a11_more_zones_than_replicas_change_nothing() {
-        let shape = Shape { healthy_instances: 25, zones_count: 5, ..RING };
-        assert_eq!(series(&global(10_000), shape), 1_200);
-    }
-
-    #[test]
-    fn case_a13_an_empty_ring_keeps_the_last_good_shape() {
-        let empty = Shape { healthy_instances: 0, ..RING };
-        assert_eq!(series(&global(1_000), empty), NO_LIMIT);
-        assert_eq!(series(&global(1_000), empty.or_last_good(Some(RING))), 300);
-        assert_eq!(RING.or_last_good(Some(empty)), RING);
-    }
-
-    #[test]
-    fn case_a15_readonly_instances_do_not_lower_the_limit() {
-        assert_eq!(series(&global(3_000), Shape { healthy_instances: 7, ..RING }), 1_285);
-    }
-
-    #[test]
-    fn case_a19_the_shard_size_counts() {
-        let shape = Shape { healthy_instances: 100, ..RING };
-        assert_eq!(series(&global(30_000), Shape { shard_size: 6.0, ..shape }), 15_000);
-        assert_eq!(series(&global(30_000), shape), 900);
-        // Seven are three per zone, nine in all.
-        assert_eq!(series(&global(30_000), Shape { shard_size: 7.0, ..shape }), 10_000);
-    }
-
-    #[test]
-    fn case_a4_a_raised_shard_size_is_held_like_any_move() {
-        let before = Shape {
-            replication_factor: 1,
-            zone_awareness: false,
-            healthy_instances: 12,
-            shard_size: 3.0,
-            ..RING
-        };
-        let now = Shape { shard_size: 6.0, ..before };
-        assert_eq!(LocalLimits::held(&global(30_000), &before, &now).series, 10_000);
-        assert_eq!(series(&global(30_000), now), 5_000);
-    }
-
-    #[test]
-    fn a_fractional_shard_size_is_a_share_of_the_instances() {
-        let check = |size, instances| assert_eq!(shard_size_instances(size, 10), instances);
-        check(0.0, 0);
-        check(0.25, 3);
-        check(0.01, 1);
-        check(1.0, 1);
-        check(1.5, 2);
-        check(40.0, 40);
-        let shape = Shape { shard_size: 0.5, zone_awareness: false, ..RING };
-        assert_eq!(series(&global(1_000), shape), 600);
-    }
-
-    #[test]
-    fn case_a31_a_lowered_limit_is_reached_by_what_is_there() {
-        let lowered = LocalLimits::new(&global(50), &Shape { healthy_instances: 3, ..RING });
-        assert_eq!(80_u64.saturating_sub(lowered.series), 30);
-    }
-
-    #[test]
-    fn case_a32_a_held_limit_does_not_hide_the_operators_cut() {
-        let grown = Shape { healthy_instances: 20, ..RING };
-        assert_eq!(LocalLimits::held(&global(1_000), &RING, &grown).series, 300);
-        assert_eq!(LocalLimits::held(&global(500), &RING, &grown).series, 150);
-    }
-
-    #[test]
-    fn case_a6_a_limit_that_rises_applies_at_once() {
-        let shrunk = Shape { healthy_instances: 5, ..RING };
-        assert_eq!(LocalLimits::held(&global(1_000), &RING, &shrunk).series, 600);
-    }
-
-    #[test]
-    fn case_a33_a_metric_on_the_same_instances_is_not_divided() {
-        let limits = Limits { max_global_series_per_metric: 100, ..Limits::default() };
-        let whole = Shape { shard_by_all_labels: false, ..RING };
-        assert_eq!(LocalLimits::new(&limits, &whole).series_per_metric, 100);
-        assert_eq!(LocalLimits::new(&limits, &RING).series_per_metric, 30);
-    }
-
-    #[test]
-    fn case_b8_a_global_threshold_becomes_a_local_one_with_the_replicas() {
-        let shape = Shape { healthy_instances: 30, zone_awareness: false, ..RING };
-        assert_eq!(series(&global(300_000), shape), 30_000);
-    }
-
-    #[test]
-    fn case_b21_ignored_metrics_are_known_by_name() {
-        let ignored = IgnoredMetrics::parse("up, ALERTS,,");
-        assert!(ignored.contains(b"up") && ignored.contains(b"ALERTS"));
-        assert!(!ignored.contains(b"") && !ignored.contains(b"u"));
-    }
-
-    #[test]
-    fn a_sliver_of_the_key_space_is_not_without_limit() {
-        assert_eq!(series(&global(10), Shape { share: Some(0.001), ..RING }), 1);
-        assert_eq!(series(&global(10), Shape { share: Some(0.0), ..RING }), NO_LIMIT);
-        assert_eq!(series(&global(1_000), Shape { share: Some(0.3), ..RING }), 300);
-    }
-
-    #[test]
-    fn case_b6_the_text_names_the_counts_that_decided() {
-        let refusal = Refusal {
-            kind: RefusalKind::SeriesPerMetric { metric: &"up" },
-            numbers: Numbers { local: 0, global: 10, actual_local: 3 },
-            admin_message: "call us",
-            counts: Some(Counts {
-                owned: Some(3),
-                in_memory: 7,
-                in_force: LimitInForce::HeldUntilRecount,
-            }),
-        };
-        assert_eq!(
-            refusal.body(&"t", &"{__name__=\"up\"}"),
-            "user=t: per-metric series limit of 10 exceeded for metric up, call us (local limit: 0 \
-             global limit: 10 actual local limit: 3) for series {__name__=\"up\"} (owned: 3 in \
-             memory: 7 limit in force: held until recount)"
-        );
-        let unknown = Counts { owned: None, in_memory: 7, in_force: LimitInForce::Flat };
-        assert_eq!(unknown.to_string(), "owned: not known in memory: 7 limit in force: flat");
-    }
-
-    #[test]
-    fn an_unknown_count_of_a_label_set_refuses_nothing() {
-        let mut local = LocalLimits::new(&Limits::default(), &RING);
-        local.label_sets = [5, 5].into();
-        let current = |index| if index == 0 { None } else { Some(5) };
-        assert_eq!(local.label_set_reached(&[0], current), None);
-        assert_eq!(local.label_set_reached(&[0, 1], current), Some((1, 5)));
-    }
-}
+mod tests;

@@ -16,6 +16,6 @@ mod tenants;
 pub use bucket::{Bucket, RATE_UNLIMITED, RETRY_AFTER_SECS_MAX, retry_after_secs};
 pub use ewma::Ewma;
 pub use tenants::{
-    BucketView, Budget, Charge, Items, OverRate, RECHECK_PERIOD, Strategy, Swept, TENANTS_MAX,
-    TenantLimiter,
+    BucketView, Budget, Charge, Items, OverRate, RECHECK_PERIOD, SHARE_TOLERANCE, Strategy, Swept,
+    TENANTS_MAX, TenantLimiter,
 };

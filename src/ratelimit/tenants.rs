@@ -28,9 +28,14 @@ const SHARD_TENANTS_MAX: usize = 4096;
 /// Most tenants that have a bucket; at about 120 bytes each that is 32 MiB.
 ///
 /// At the bound a shard first drops the buckets that are full again, once per recheck period. If
-/// that frees nothing, a tenant without a bucket is judged by a full one that is not kept: it may burst with each request, which it
-/// could have under a new name anyway, while known tenants stay limited. Counted as untracked.
+/// that frees nothing, a tenant without a bucket is judged by a full one that is not kept: it may
+/// burst with each request, which it could have under a new name anyway, while known tenants stay
+/// limited. Counted as untracked.
 pub const TENANTS_MAX: usize = SHARDS * SHARD_TENANTS_MAX;
+
+/// How far above its share of a tenant's writes an instance may be: hashing spreads series evenly,
+/// not their samples.
+pub const SHARE_TOLERANCE: f64 = 1.5;
 
 /// How a tenant's configured rate becomes the rate of this instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +68,20 @@ impl Strategy {
 pub struct Budget {
     pub rate: f64,
     pub burst: u64,
+}
+
+impl Budget {
+    /// What an instance may see of a budget that distributors enforce over all of them, when it
+    /// holds `share` of the tenant's key space (the shares of all instances sum to RF).
+    ///
+    /// It guards against distributors that are bypassed, so it must not refuse what they admitted:
+    /// the rate has [`SHARE_TOLERANCE`], the burst is whole, and a share that is not known or
+    /// nothing limits nothing.
+    pub fn of_share(rate: f64, burst: u64, share: Option<f64>) -> Self {
+        let part = share.filter(|&share| share > 0.0 && rate != RATE_UNLIMITED);
+        let rate = part.map_or(RATE_UNLIMITED, |share| rate * share * SHARE_TOLERANCE);
+        Self { rate, burst }
+    }
 }
 
 /// Credits that a request took. Not `Clone`, so that they come back once at most.
@@ -351,172 +370,4 @@ impl fmt::Display for GoFloat {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SEC: i64 = 1_000_000_000;
-
-    fn tenant(name: &str) -> TenantId {
-        TenantId::parse(name).expect("valid tenant")
-    }
-
-    fn budget(rate: f64, burst: u64) -> impl Fn() -> Budget {
-        move || Budget { rate, burst }
-    }
-
-    #[test]
-    fn strategies_divide_the_rate_and_never_the_burst() {
-        let check = |strategy: Strategy, healthy, rate, burst| {
-            assert_eq!(strategy.budget(100.0, 50, healthy), Budget { rate, burst });
-        };
-        check(Strategy::Local, 4, 100.0, 50);
-        check(Strategy::Global, 4, 25.0, 50);
-        check(Strategy::Global, 0, 100.0, 50);
-        check(Strategy::Infinite, 4, RATE_UNLIMITED, 0);
-        let unlimited = Strategy::Global.budget(RATE_UNLIMITED, 0, 4);
-        assert_eq!(unlimited.rate, RATE_UNLIMITED);
-    }
-
-    #[test]
-    fn case_c5_a_request_over_the_burst_is_told_it_never_passes() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        let over = limiter
-            .take(&tenant("a"), 5_000, 0, budget(13_333.0, 3_333))
-            .expect_err("larger than the burst");
-        assert!(over.is_over_burst());
-        assert_eq!(over.wait_ns, None);
-        let items = Items::Ingestion { samples: 5_000, metadata: 0 };
-        assert_eq!(
-            over.text(items, None),
-            "ingestion burst size (3333) is smaller than this request of 5000 items, which can \
-             never be admitted: 5000 samples and 0 metadata; send smaller requests or raise the \
-             burst size"
-        );
-        assert_eq!(
-            over.cortex_text(items),
-            "ingestion rate limit (13333) exceeded while adding 5000 samples and 0 metadata"
-        );
-    }
-
-    #[test]
-    fn case_c10_rate_and_burst_have_their_own_texts_and_reasons() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        let items = Items::Ingestion { samples: 30_000, metadata: 0 };
-        let burst =
-            limiter.take(&tenant("a"), 30_000, 0, budget(10.0, 20_000)).expect_err("over burst");
-        let _kept = limiter.take(&tenant("a"), 20_000, 0, budget(10.0, 20_000)).expect("fits");
-        let rate = limiter.take(&tenant("a"), 1, 0, budget(10.0, 20_000)).expect_err("over rate");
-        assert_eq!(burst.reason(items, false), "burst_exceeded");
-        assert_eq!(rate.reason(items, false), "rate_limited");
-        assert_eq!(burst.reason(items, true), "rate_limited");
-        assert_ne!(burst.text(items, None), rate.text(items, None));
-        let histograms = Items::NativeHistograms { samples: 1 };
-        assert_eq!(rate.reason(histograms, false), "native_histogram_rate_limited");
-        assert_eq!(
-            rate.text(histograms, None),
-            "native histogram ingestion rate limit (10) exceeded while adding 1 native histogram \
-             samples"
-        );
-    }
-
-    #[test]
-    fn case_c9_the_text_names_the_global_rate_beside_the_share() {
-        let over = OverRate { rate: 200.0, burst: 10, wait_ns: Some(1), asked: 1 };
-        assert_eq!(
-            over.text(Items::Ingestion { samples: 1, metadata: 2 }, Some(2_000.0)),
-            "ingestion rate limit (200) exceeded while adding 1 samples and 2 metadata (global \
-             limit: 2000 actual local limit: 200)"
-        );
-    }
-
-    #[test]
-    fn case_c17_finite_histogram_rate_without_burst_refuses_histograms_only() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        assert!(limiter.take(&tenant("a"), 1, 0, budget(1_000.0, 0)).is_err());
-        assert!(limiter.take(&tenant("a"), 0, 0, budget(1_000.0, 0)).is_ok());
-    }
-
-    #[test]
-    fn case_c18_dropped_histograms_are_given_back() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        let mut charge = limiter.take(&tenant("a"), 20, 0, budget(1.0, 100)).expect("fits");
-        let histograms = charge.split(10);
-        assert_eq!((charge.credits(), histograms.credits()), (10, 10));
-        limiter.give_back(&tenant("a"), histograms, 0);
-        assert_eq!(limiter.view(&tenant("a"), 0).expect("has a bucket").credits, 90.0);
-    }
-
-    #[test]
-    fn case_c19_new_limits_are_in_force_after_the_recheck_period() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        let a = tenant("a");
-        assert!(limiter.take(&a, 1, 0, budget(1.0, 100)).is_ok());
-        assert!(limiter.take(&a, 50, 10 * SEC - 1, budget(1.0, 20)).is_ok());
-        assert!(limiter.take(&a, 21, 10 * SEC, budget(1.0, 20)).is_err());
-        let view = limiter.view(&a, 10 * SEC).expect("has a bucket");
-        assert_eq!((view.credits, view.burst), (20.0, 20));
-    }
-
-    #[test]
-    fn case_r20_a_refusal_further_in_leaves_this_bucket_as_it_was() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        let charge = limiter.take(&tenant("a"), 8, 5, budget(0.0, 10)).expect("fits");
-        limiter.give_back(&tenant("a"), charge, 5);
-        assert!(limiter.take(&tenant("a"), 10, 5, budget(0.0, 10)).is_ok());
-    }
-
-    #[test]
-    fn sweeping_removes_only_idle_full_buckets() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        assert!(limiter.take(&tenant("quick"), 1, 0, budget(100.0, 10)).is_ok());
-        assert!(limiter.take(&tenant("slow"), 10, 0, budget(0.5, 10)).is_ok());
-        assert_eq!(limiter.sweep(SEC), Swept { removed: 0, kept: 2 });
-        assert_eq!(limiter.sweep(10 * SEC), Swept { removed: 1, kept: 1 });
-        assert_eq!(limiter.sweep(20 * SEC), Swept { removed: 1, kept: 0 });
-    }
-
-    #[test]
-    fn case_r40_many_tenants_use_bounded_memory() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        for i in 0..TENANTS_MAX + 20_000 {
-            let _ = limiter.take(&tenant(&format!("t{i}")), 1, 0, budget(0.0, 10));
-        }
-        assert!(limiter.sweep(0).kept <= TENANTS_MAX);
-        assert!(limiter.untracked_total() > 0);
-    }
-
-    #[test]
-    fn case_r45_contended_tenants_get_exactly_their_burst() {
-        let limiter = TenantLimiter::new(RECHECK_PERIOD);
-        let a = tenant("a");
-        let admitted: usize = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..4)
-                .map(|_| {
-                    scope.spawn(|| {
-                        (0..500)
-                            .filter(|_| limiter.take(&a, 1, 0, budget(0.0, 100)).is_ok())
-                            .count()
-                    })
-                })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
-        });
-        assert_eq!(admitted, 100);
-    }
-
-    #[test]
-    fn rates_are_printed_as_go_does() {
-        let check = |rate: f64, text: &str| assert_eq!(GoFloat(rate).to_string(), text);
-        check(0.0, "0");
-        check(5.0, "5");
-        check(0.1, "0.1");
-        check(0.3333333333333333, "0.3333333333333333");
-        check(100_000.0, "100000");
-        check(1e6, "1e+06");
-        check(1_234_567.5, "1.2345675e+06");
-        check(1e21, "1e+21");
-        check(0.0001, "0.0001");
-        check(0.00001, "1e-05");
-        check(RATE_UNLIMITED, "1.7976931348623157e+308");
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! Limits of series and metadata: `limits.json`.
 
 use freehold::limits::{
-    ADMIN_LIMIT_MESSAGE, LabelSets, Limits, LocalLimits, NO_LIMIT, Numbers, Refusal, RefusalKind,
-    Shape,
+    ADMIN_LIMIT_MESSAGE, LabelSets, Limits, LocalLimit, LocalLimits, NO_LIMIT, Numbers, Refusal,
+    RefusalKind, Shape,
 };
 use serde_json::{Value, json};
 
@@ -15,12 +15,13 @@ fn limits() {
     for (i, case) in array(&vectors, "grid").iter().enumerate() {
         let local = local_limits(case);
         for (kind, actual) in case["actual_local"].as_object().expect("limits by kind") {
-            assert_eq!(Some(by_kind(&local, kind)), actual.as_u64(), "grid {i}, {kind}: {case}");
+            assert_eq!(Some(by_kind(&local, kind).0), actual.as_i64(), "grid {i}, {kind}: {case}");
         }
     }
     for (i, case) in array(&vectors, "asserts").iter().enumerate() {
         let kind = text(case, "kind");
-        let reached = number(case, "current") >= by_kind(&local_limits(case), kind);
+        let current = number(case, "current") as u64;
+        let reached = by_kind(&local_limits(case), kind).is_reached_by(current);
         let error = reached.then(|| refusal_kind(kind, &"", "").to_string());
         assert_eq!(error.as_deref(), case["error"].as_str(), "assert {i}: {case}");
     }
@@ -39,7 +40,7 @@ fn check_texts(case: &Value, context: &str) {
     let metric = metric.map_or("", |(_, value)| std::str::from_utf8(value).expect("UTF-8"));
     let (set_id, numbers) = match case.get("labelset") {
         Some(set) => {
-            let actual_local = number(set, "actual_local_limit");
+            let actual_local = LocalLimit(number(set, "actual_local_limit"));
             (
                 text(set, "id"),
                 Numbers { local: 0, global: number(set, "global_limit"), actual_local },
@@ -107,7 +108,7 @@ fn check_label_sets(case: &Value, context: &str) {
         let current = |index: u16| {
             let of_set = |count: &&Value| text(count, "id") == set(index).id;
             let count = array(series, "current").iter().find(of_set).expect("a count per match");
-            Some(number(count, "current"))
+            Some(number(count, "current") as u64)
         };
         let exceeded = local.label_set_reached(&matched, current).map(|(index, actual_local)| {
             let global = set(index).max_series;
@@ -120,7 +121,7 @@ fn check_label_sets(case: &Value, context: &str) {
             };
             json!({
                 "id": id,
-                "actual_local_limit": actual_local,
+                "actual_local_limit": actual_local.0,
                 "global_limit": global,
                 "text": refusal.to_string(),
             })
@@ -150,7 +151,7 @@ fn shape(config: &Value) -> Shape {
     }
 }
 
-fn by_kind(local: &LocalLimits, kind: &str) -> u64 {
+fn by_kind(local: &LocalLimits, kind: &str) -> LocalLimit {
     match kind {
         "series_per_user" => local.series,
         "series_per_metric" => local.series_per_metric,
@@ -173,6 +174,6 @@ fn refusal_kind<'a>(kind: &str, metric: &'a dyn std::fmt::Display, id: &'a str) 
     }
 }
 
-fn number(value: &Value, field: &str) -> u64 {
-    value[field].as_u64().unwrap_or_else(|| panic!("{field} is no number in {value:.80}"))
+fn number(value: &Value, field: &str) -> i64 {
+    value[field].as_i64().unwrap_or_else(|| panic!("{field} is no number in {value:.80}"))
 }

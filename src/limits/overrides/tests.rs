@@ -1,16 +1,18 @@
+//! From the text of a runtime file to the limits of a tenant.
+
 use super::*;
-use crate::limits::Limits;
+use crate::limits::{WARNINGS_MAX, Warnings};
 
 fn parse(text: &str) -> RuntimeFile {
     let instance = InstanceLimits { max_series: 7, max_tenants: 3, ..Default::default() };
     RuntimeFile::parse(text, &Limits::default(), &instance)
-        .unwrap_or_else(|e| panic!("{}: {text}", e.0))
+        .unwrap_or_else(|e| panic!("{e:?}: {text}"))
 }
 
 fn parse_error(text: &str) -> String {
     match RuntimeFile::parse(text, &Limits::default(), &InstanceLimits::default()) {
         Ok(file) => panic!("accepted {text}: {file:?}"),
-        Err(ParseError(source)) => source.to_string(),
+        Err(error) => std::error::Error::source(&error).expect("has a cause").to_string(),
     }
 }
 
@@ -225,6 +227,8 @@ fn instance_limits_fall_back_to_the_configuration() {
     assert_eq!(*overrides.load().instance(), both);
     publish("overrides: {}");
     assert_eq!(*overrides.load().instance(), configured);
+    publish("ingester_limits: {max_series: -1, max_ingestion_rate: -0.5}");
+    assert_eq!(*overrides.load().instance(), InstanceLimits::default());
 }
 
 #[test]
