@@ -252,7 +252,7 @@ impl Push<'_> {
         exists: bool,
         mut writer: Option<&mut Writer<'_>>,
     ) -> Result<(), PushError> {
-        if row.series.exemplars == 0 || !self.ingester.keeps_exemplars(self.standing) {
+        if row.series.exemplar_count == 0 || !self.ingester.keeps_exemplars(self.standing) {
             return Ok(());
         }
         for exemplar in row.series.exemplars(self.body) {
@@ -264,7 +264,7 @@ impl Push<'_> {
             };
             if let Some(error) = error {
                 let (body, series) = (self.body, row.series);
-                self.tally.exemplars_failed += if exists { 1 } else { u64::from(series.exemplars) };
+                self.tally.exemplars_failed += if exists { 1 } else { u64::from(series.exemplar_count) };
                 self.fail(|| {
                     let labels = LabelSetText(exemplar.labels());
                     let series = series.labels_text(body);

@@ -184,7 +184,7 @@ impl PassLoop {
     /// What is due by time alone.
     pub fn tick(&mut self, now: Now) {
         self.ticks += 1;
-        let ingester = &*self.ingester;
+        let ingester = Arc::clone(&self.ingester);
         ingester.admission.tick();
         let tenants = ingester.tenants.all();
         if self.ticks % TENANT_RATE_TICKS == 0 {

@@ -190,8 +190,8 @@ impl<'a> Push<'a> {
 
     /// What a series is before anybody has looked for it.
     fn first_look(&self, series: &Series) -> RowState {
-        let histograms = if self.takes_histograms { series.histograms } else { 0 };
-        if series.samples + histograms == 0 {
+        let histograms = if self.takes_histograms { series.histogram_count } else { 0 };
+        if series.sample_count + histograms == 0 {
             return RowState::Empty;
         }
         let Some((oldest_ms, newest_ms)) = series.time_range_ms() else {
@@ -202,7 +202,7 @@ impl<'a> Push<'a> {
                 raw.decode().is_ok_and(|decoded| decoded.validate().is_ok())
             });
         // Left-out histograms have times too, so the range says nothing of the samples alone.
-        let whole = histograms == series.histograms;
+        let whole = histograms == series.histogram_count;
         let in_bounds = !self.bounds.rules_out(oldest_ms)
             && self.reaches(oldest_ms)
             && self.reaches(newest_ms);
@@ -265,8 +265,8 @@ impl<'a> Push<'a> {
     /// A series that the touch settled: all of it is taken.
     fn take_whole(&mut self, row: &Row, writer: Option<&mut Writer<'_>>) -> Result<(), PushError> {
         let series = &row.series;
-        self.tally.samples += u64::from(series.samples);
-        self.tally.histograms += u64::from(series.histograms);
+        self.tally.samples += u64::from(series.sample_count);
+        self.tally.histograms += u64::from(series.histogram_count);
         if let Some((oldest_ms, newest_ms)) = series.time_range_ms() {
             self.tally.include(oldest_ms, newest_ms);
         }
@@ -292,7 +292,7 @@ impl<'a> Push<'a> {
         writer: Option<&mut Writer<'_>>,
     ) -> Result<(), PushError> {
         self.check_order(row)?;
-        let exists = row.series.exemplars > 0 && self.tenant.series.contains(row.identity);
+        let exists = row.series.exemplar_count > 0 && self.tenant.series.contains(row.identity);
         self.take_exemplars(row, exists, writer)
     }
 }

@@ -97,7 +97,7 @@ impl Standing {
             zone_awareness: settings.zone_awareness_enabled,
             replication_factor: settings.replication_factor,
             shard_by_all_labels: rules.shard_by_all_labels,
-            shuffle_sharding: rules.shuffle_sharding,
+            shard_size: configured,
             share: in_share_mode.then_some(own.share),
         };
         let epoch = match before {
@@ -146,10 +146,10 @@ impl Standing {
     pub fn local_limits(&self, shape: &Shape) -> series::LocalLimits {
         let local = LocalLimits::new(&self.limits, shape);
         series::LocalLimits {
-            series: local.series,
-            native_histogram_series: local.native_histogram_series,
-            per_metric: local.series_per_metric,
-            label_sets: Arc::from(local.label_sets),
+            series: local.series.most(),
+            native_histogram_series: local.native_histogram_series.most(),
+            per_metric: local.series_per_metric.most(),
+            label_sets: local.label_sets.iter().map(|limit| limit.most()).collect(),
             reason: match shape.share {
                 Some(_) => series::InForce::Share,
                 None => series::InForce::Flat,
@@ -159,7 +159,7 @@ impl Standing {
 
     /// There is a limit per metric, so series are counted by metric.
     pub fn counts_metrics(&self) -> bool {
-        LocalLimits::new(&self.limits, &self.shape).series_per_metric < NO_LIMIT
+        LocalLimits::new(&self.limits, &self.shape).series_per_metric.0 != NO_LIMIT
     }
 
     pub fn counts_label_sets(&self) -> bool {
@@ -168,7 +168,10 @@ impl Standing {
 
     pub fn metadata_limits(&self) -> MetadataLimits {
         let local = LocalLimits::new(&self.limits, &self.shape);
-        MetadataLimits { per_user: local.metadata, per_metric: local.metadata_per_metric }
+        MetadataLimits {
+            per_user: local.metadata.most(),
+            per_metric: local.metadata_per_metric.most(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use crate::go_text::Rfc3339Ms;
 use crate::ingester::standing::Standing;
-use crate::limits::{Counts, LimitInForce, Numbers, Refusal as Text, RefusalKind};
+use crate::limits::{Counts, LimitInForce, LocalLimit, Numbers, Refusal as Text, RefusalKind};
 use crate::ring::model::InstanceState;
 use crate::series::{Basis, Decided, InForce, Refusal};
 use crate::tenant::TenantId;
@@ -82,7 +82,8 @@ pub fn series_refusal(
             decided,
         ),
     };
-    let numbers = Numbers { local, global, actual_local: decided.limit.max };
+    let actual_local = LocalLimit(i64::try_from(decided.limit.max).unwrap_or(i64::MAX));
+    let numbers = Numbers { local, global, actual_local };
     let counts = counts(decided, standing);
     Text { kind, numbers, admin_message, counts }.text(series)
 }

@@ -5,6 +5,7 @@ use crate::ingester::standing::Unknown;
 use crate::ingester::tenants::Tenant;
 use crate::series::{Basis, Counts, InForce, LimitName, Tick};
 use crate::clock::Now;
+use crate::limits::NO_LIMIT;
 use crate::tenant::TenantId;
 
 /// A tenant's figures as Cortex's `UserStats` tells them.
@@ -27,7 +28,7 @@ pub struct TenantView {
     pub limit: Option<u64>,
     pub in_force: InForce,
     /// Limit of the cluster, 0 for none.
-    pub global_limit: u64,
+    pub global_limit: i64,
     pub instances: usize,
     pub share: f64,
     pub unknown: Option<Unknown>,
@@ -77,7 +78,7 @@ impl Ingester {
             tenant: tenant.id.clone(),
             counts: tenant.series.counts(),
             basis,
-            limit: (limit.max < crate::limits::NO_LIMIT).then_some(limit.max),
+            limit: (limit.max < NO_LIMIT as u64).then_some(limit.max),
             in_force: limit.in_force,
             global_limit: standing.limits.max_global_series_per_user,
             instances: standing.shape.healthy_instances,

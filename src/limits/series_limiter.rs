@@ -325,11 +325,11 @@ impl fmt::Display for RefusalKind<'_> {
 }
 
 impl Refusal<'_> {
-    /// The body of the 400: the tenant in front; the series behind, where the limit is about one
-    /// metric or label set; then the counts that decided, if they are told. `series` prints the
-    /// refused series, for metadata its metric's name alone.
-    pub fn body(&self, tenant: &dyn fmt::Display, series: &dyn fmt::Display) -> String {
-        let mut body = format!("user={tenant}: {self}");
+    /// What the answer says, but for the tenant in front: the series behind, where the limit is
+    /// about one metric or label set; then the counts that decided, if they are told. `series`
+    /// prints the refused series, for metadata its metric's name alone.
+    pub fn text(&self, series: &dyn fmt::Display) -> String {
+        let mut body = self.to_string();
         if self.kind.names_series() {
             body.push_str(&format!(" for series {series}"));
         }

@@ -24,9 +24,9 @@ use items::{Fields, read_label};
 /// A pull reader of one request: [`next_series`](Self::next_series) until it gives `None`, then
 /// [`summary`](Self::summary) and metadata are complete.
 #[derive(Debug)]
-pub struct WriteRequest<'a> {
+pub struct WriteRequest<'a, 'arena> {
     body: &'a [u8],
-    arena: &'a mut Vec<u8>,
+    arena: &'arena mut Vec<u8>,
     cursor: Cursor<'a>,
     /// What has been read so far.
     pub summary: Summary,
@@ -66,9 +66,9 @@ pub struct Series {
     newest_ms: i64,
 }
 
-impl<'a> WriteRequest<'a> {
+impl<'a, 'arena> WriteRequest<'a, 'arena> {
     /// Starts to read `body`. The arena is emptied first; only its memory is reused.
-    pub fn new(body: &'a [u8], arena: &'a mut Vec<u8>) -> Result<Self, DecodeError> {
+    pub fn new(body: &'a [u8], arena: &'arena mut Vec<u8>) -> Result<Self, DecodeError> {
         if u32::try_from(body.len()).is_err() {
             return Err(DecodeError::MessageTooLarge { bytes: body.len() });
         }

@@ -65,7 +65,7 @@ fn check_texts(case: &Value, context: &str) {
     // The series is given by whoever prints labels; here it is what Cortex put there.
     let series = text(case, "validation_error").split_once(" for series ");
     let series = series.map_or("", |(_, series)| series);
-    let body = refusal.body(&text(case, "user"), &series);
+    let body = format!("user={}: {}", text(case, "user"), refusal.text(&series));
     assert_eq!(body, text(case, "with_user"), "{context}");
     assert_eq!(
         body.split_once(": ").map(|(_, rest)| rest),
