@@ -6,6 +6,8 @@
 //! Invariant: `bounds` is strictly increasing and each bound toggles membership, so key `k` is
 //! in the set iff `first` xor (the number of bounds `<= k` is odd).
 
+use std::ops::Range;
+
 /// 32-bit hash of a tenant and a label set, looked up on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingKey(pub u32);
@@ -62,23 +64,21 @@ impl KeySet {
     /// Adds the class table: look-ups then cost one load for all but the prefixes a bound cuts.
     pub fn with_class_table(mut self) -> Self {
         let mut classes = Box::new([0_u32; CLASS_WORDS]);
-        let mut next = 0;
         let mut inside = self.first;
-        for prefix in 0..PREFIXES {
-            let end = (prefix as u64 + 1) << 16;
-            let mut class = if inside { CLASS_IN } else { CLASS_OUT };
-            while next < self.bounds.len() && u64::from(self.bounds[next]) < end {
-                // A bound on the prefix's very first key changes all of it and mixes nothing.
-                let cuts = self.bounds[next] & 0xffff != 0;
-                inside = !inside;
-                class = match (cuts, class) {
-                    (true, _) | (_, CLASS_MIXED) => CLASS_MIXED,
-                    (false, _) => u32::from(inside),
-                };
-                next += 1;
+        let mut unset = 0;
+        for bounds in self.bounds.chunk_by(|a, b| a >> 16 == b >> 16) {
+            let prefix = (bounds[0] >> 16) as usize;
+            set_classes(&mut classes, unset..prefix, inside);
+            inside ^= bounds.len() % 2 == 1;
+            // A bound on the prefix's very first key changes all of it and mixes nothing.
+            if bounds.len() == 1 && bounds[0] & 0xffff == 0 {
+                set_classes(&mut classes, prefix..prefix + 1, inside);
+            } else {
+                classes[prefix / 16] |= CLASS_MIXED << (2 * (prefix % 16));
             }
-            classes[prefix / 16] |= class << (2 * (prefix % 16));
+            unset = prefix + 1;
         }
+        set_classes(&mut classes, unset..PREFIXES, inside);
         self.classes = Some(classes);
         self
     }
@@ -124,6 +124,24 @@ impl KeySet {
     pub fn bounds_len(&self) -> usize {
         self.bounds.len()
     }
+}
+
+/// Marks prefixes that are wholly in the set; out is what the table starts with.
+fn set_classes(classes: &mut [u32; CLASS_WORDS], prefixes: Range<usize>, inside: bool) {
+    if !inside || prefixes.is_empty() {
+        return;
+    }
+    const ALL_IN: u32 = CLASS_IN * 0x5555_5555;
+    let (first, last) = (prefixes.start / 16, (prefixes.end - 1) / 16);
+    let from_start = ALL_IN << (2 * (prefixes.start % 16));
+    let to_end = ALL_IN >> (2 * (15 - (prefixes.end - 1) % 16));
+    if first == last {
+        classes[first] |= from_start & to_end;
+        return;
+    }
+    classes[first] |= from_start;
+    classes[first + 1..last].fill(ALL_IN);
+    classes[last] |= to_end;
 }
 
 #[cfg(test)]

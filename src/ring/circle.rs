@@ -1,8 +1,8 @@
 //! The sorted tokens of a ring, who owns each, and where a key falls among them.
 //!
-//! Tokens are spread by their upper bits into about half as many buckets as there are tokens,
-//! and each bucket is sorted. That orders a ring faster than a comparison sort, and the bucket
-//! starts stay behind as an index: a search looks at one bucket, not at the whole ring.
+//! A ring of hundreds of thousands of tokens is ordered anew whenever one of them moves, so it
+//! is sorted by radix, and a table over the upper bits of a key leads a search to the few tokens
+//! that share them.
 //!
 //! Invariants: `tokens` is sorted, duplicates included; equal tokens have one owner, the
 //! greatest of the members that claim it; `tokens[starts[b]..starts[b + 1]]` are the tokens
@@ -27,8 +27,8 @@ impl Position {
     }
 }
 
-/// A token and a member that claims it, packed so that numeric order is (token, member).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// A token and a member that claims it, in one word for the sort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim(u64);
 
 impl Claim {
@@ -42,6 +42,10 @@ impl Claim {
 
     pub fn member(self) -> MemberIndex {
         MemberIndex(self.0 as u32)
+    }
+
+    fn digit(self, digit: usize) -> usize {
+        self.0 as usize >> (32 + DIGIT_BITS as usize * digit) & (DIGIT_VALUES - 1)
     }
 }
 
@@ -62,34 +66,30 @@ pub struct Circle {
 /// Most buckets of the search index: 4 MiB of starts, reached by a ring of two million tokens.
 /// Beyond it buckets hold more tokens, and a search takes a few comparisons more.
 const BUCKETS_MAX: usize = 1 << 20;
-/// Buckets up to this length are sorted in place by insertion; nearly all are.
-const INSERTION_LEN_MAX: usize = 16;
 
 impl Circle {
+    /// Claims of the same token must come in the order of their members.
     pub fn new(claims: Vec<Claim>) -> Self {
-        // A bucket for every two tokens: more would miss the cache, fewer would sort longer.
-        let buckets = (claims.len().next_power_of_two() / 2).clamp(1, BUCKETS_MAX);
-        let bucket_shift = 32 - buckets.trailing_zeros();
-        let (claims, starts) = sort(claims, buckets, bucket_shift);
-
-        let tokens: Box<[Token]> = claims.iter().map(|claim| claim.token()).collect();
-        let mut owners: Box<[MemberIndex]> = claims.iter().map(|claim| claim.member()).collect();
+        let (tokens, mut owners) = sort(claims);
         let mut contested = Vec::new();
         let mut holders = Box::default();
-        if claims.windows(2).any(|pair| pair[0].token() == pair[1].token()) {
+        if tokens.windows(2).any(|pair| pair[0] == pair[1]) {
             let held = owners.clone();
             contested = settle(&tokens, &mut owners);
             if !contested.is_empty() {
-                holders = held;
+                holders = held.into_boxed_slice();
             }
         }
+        // A bucket for every two tokens: more would miss the cache, fewer would search longer.
+        let buckets = (tokens.len().next_power_of_two() / 2).clamp(1, BUCKETS_MAX);
+        let bucket_shift = 32 - buckets.trailing_zeros();
         Self {
-            tokens,
-            owners,
+            starts: starts(&tokens, buckets, bucket_shift).into_boxed_slice(),
+            bucket_shift,
+            tokens: tokens.into_boxed_slice(),
+            owners: owners.into_boxed_slice(),
             contested: contested.into_boxed_slice(),
             holders,
-            starts: starts.into_boxed_slice(),
-            bucket_shift,
         }
     }
 
@@ -137,7 +137,8 @@ impl Circle {
     /// The positions at which `token` stands.
     pub fn positions_of(&self, token: Token) -> std::ops::Range<u32> {
         let first = token.0.checked_sub(1).map_or(0, |below| self.upper_bound(below));
-        first as u32..self.upper_bound(token.0) as u32
+        let same = self.tokens[first..].iter().take_while(|&&other| other == token).count();
+        first as u32..(first + same) as u32
     }
 
     /// Number of tokens that are not greater than `value`.
@@ -150,46 +151,62 @@ impl Circle {
     }
 }
 
-/// The claims in order, and where each bucket starts, with the end of all after the last.
-fn sort(claims: Vec<Claim>, buckets: usize, bucket_shift: u32) -> (Vec<Claim>, Vec<u32>) {
-    let bucket_of = |claim: Claim| (u64::from(claim.token().0) >> bucket_shift) as usize;
-    // Two ahead, so that a bucket's start has become its end once all claims are placed, which
-    // is the start of the next.
-    let mut starts = vec![0_u32; buckets + 2];
+/// Digits that a token is sorted by, least first. Wider digits save a round, but then a round
+/// writes to more places at once than the TLB and the caches hold.
+const DIGIT_BITS: u32 = 8;
+const DIGIT_VALUES: usize = 1 << DIGIT_BITS;
+const DIGITS: usize = 32_usize.div_ceil(DIGIT_BITS as usize);
+
+/// The columns of the claims in order of their tokens; equal tokens stay in the order given.
+fn sort(mut claims: Vec<Claim>) -> (Vec<Token>, Vec<MemberIndex>) {
+    let mut next = [[0_u32; DIGIT_VALUES]; DIGITS];
     for &claim in &claims {
-        starts[bucket_of(claim) + 2] += 1;
-    }
-    for bucket in 2..starts.len() {
-        starts[bucket] += starts[bucket - 1];
-    }
-    let mut sorted = vec![Claim::default(); claims.len()];
-    for &claim in &claims {
-        let next = &mut starts[bucket_of(claim) + 1];
-        sorted[*next as usize] = claim;
-        *next += 1;
-    }
-    starts.pop();
-    for ends in starts.windows(2) {
-        let bucket = &mut sorted[ends[0] as usize..ends[1] as usize];
-        if bucket.len() > INSERTION_LEN_MAX {
-            bucket.sort_unstable();
-        } else {
-            sort_by_insertion(bucket);
+        for (digit, counts) in next.iter_mut().enumerate() {
+            counts[claim.digit(digit)] += 1;
         }
     }
-    (sorted, starts)
+    for counts in &mut next {
+        let mut before = 0;
+        for count in counts {
+            before += std::mem::replace(count, before);
+        }
+    }
+    // Each round places the claims by one more digit; the last one splits them into columns.
+    let mut placed = vec![Claim::default(); claims.len()];
+    for (digit, next) in next[..DIGITS - 1].iter_mut().enumerate() {
+        for &claim in &claims {
+            let at = &mut next[claim.digit(digit)];
+            placed[*at as usize] = claim;
+            *at += 1;
+        }
+        std::mem::swap(&mut claims, &mut placed);
+    }
+    let mut tokens = vec![Token(0); claims.len()];
+    let mut owners = vec![MemberIndex(0); claims.len()];
+    for &claim in &claims {
+        let at = &mut next[DIGITS - 1][claim.digit(DIGITS - 1)];
+        tokens[*at as usize] = claim.token();
+        owners[*at as usize] = claim.member();
+        *at += 1;
+    }
+    (tokens, owners)
 }
 
-fn sort_by_insertion(claims: &mut [Claim]) {
-    for end in 1..claims.len() {
-        let claim = claims[end];
-        let mut at = end;
-        while at > 0 && claims[at - 1] > claim {
-            claims[at] = claims[at - 1];
-            at -= 1;
-        }
-        claims[at] = claim;
+/// Where each bucket starts, with the end of all after the last.
+fn starts(tokens: &[Token], buckets: usize, bucket_shift: u32) -> Vec<u32> {
+    // Without branches on the tokens, which nothing could predict: each leaves its end at its
+    // bucket, the last one stays, and empty buckets end where the one before them does.
+    let mut starts = vec![0_u32; buckets + 1];
+    for (end, token) in (1..).zip(tokens) {
+        // Widened, as in the search.
+        starts[(u64::from(token.0) >> bucket_shift) as usize + 1] = end;
     }
+    let mut before = 0;
+    for start in &mut starts {
+        before = before.max(*start);
+        *start = before;
+    }
+    starts
 }
 
 /// Gives each run of equal tokens to its greatest member, and lists the tokens that this took
@@ -235,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_contested_token_goes_to_the_greatest_member_and_keeps_its_copies() {
-        let circle = circle(&[(5, 2), (5, 0), (7, 1), (7, 1)]);
+        let circle = circle(&[(5, 0), (7, 1), (7, 1), (5, 2)]);
         assert_eq!(circle.owners(), [2, 2, 1, 1].map(MemberIndex));
         assert_eq!(circle.contested(), [(Token(5), MemberIndex(2))]);
         assert_eq!(circle.holder(Position(0)), MemberIndex(0));
@@ -252,6 +269,7 @@ mod tests {
         ) {
             let mut claims = spread;
             claims.extend(clustered);
+            claims.sort_by_key(|claim| claim.1);
             let circle = circle(&claims);
             claims.sort_unstable();
             let tokens: Vec<Token> = claims.iter().map(|claim| Token(claim.0)).collect();

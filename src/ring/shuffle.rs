@@ -17,7 +17,7 @@ use super::go_rand::GoRand;
 use super::model::{InstanceState, Position};
 use super::ownership::{self, OwnView, Run, UnknownOwnership};
 use super::snapshot::{Health, Member, RingSnapshot};
-use super::walk::{GetError, Layout, Operation, ReplicaSet, Seating};
+use super::walk::{GetError, Layout, Operation, ReplicaSet, Seating, Walker};
 use crate::keys::{KeySet, RingKey};
 
 /// Seed of the draws for an identifier (a tenant) in a zone; the empty zone adds nothing.
@@ -200,7 +200,7 @@ impl Subring {
     }
 
     pub fn get(&self, key: RingKey, op: Operation) -> Result<ReplicaSet<'_>, GetError> {
-        self.shard.layout.get(&self.members, &self.health, key, op)
+        Walker::new(&self.shard.layout, op).get(&self.members, &self.health, key)
     }
 
     /// The positions that a member holds for `op`; nothing for one outside the shard.
@@ -294,11 +294,17 @@ impl Shard {
         let tokens_len = members.iter().map(|&member| ring.tokens_of(member).len()).sum();
         let mut claims = Vec::with_capacity(tokens_len);
         for (&member, index) in members.iter().zip(0..) {
-            for &token in ring.tokens_of(member) {
-                let mut owner = MemberIndex(index);
-                if let Ok(at) = contested.binary_search_by_key(&token, |(token, _)| *token) {
-                    owner = local(contested[at].1, &members, &mut absent);
-                }
+            let tokens = ring.tokens_of(member).iter();
+            if contested.is_empty() {
+                claims.extend(tokens.map(|&token| Claim::new(token, MemberIndex(index))));
+                continue;
+            }
+            for &token in tokens {
+                let contest = contested.binary_search_by_key(&token, |(token, _)| *token);
+                let owner = match contest {
+                    Ok(at) => local(contested[at].1, &members, &mut absent),
+                    Err(_) => MemberIndex(index),
+                };
                 claims.push(Claim::new(token, owner));
             }
         }

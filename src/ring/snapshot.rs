@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::circle::{Circle, Claim, MemberIndex};
 use super::model::{Heartbeat, InstanceState, RingModel, Token};
 use super::ownership::{self, KeyRange, OwnView, Owned, Run, UnknownOwnership};
-use super::walk::{GetError, Layout, Operation, ReplicaSet, SeatRule, Seating, ZoneIndex};
+use super::walk::{GetError, Layout, Operation, ReplicaSet, SeatRule, Seating, Walker, ZoneIndex};
 use crate::keys::RingKey;
 
 /// What a ring's readers must agree on, and who we are in it.
@@ -253,7 +253,7 @@ impl RingSnapshot {
 
     /// Who to send `key` to.
     pub fn get(&self, key: RingKey, op: Operation) -> Result<ReplicaSet<'_>, GetError> {
-        self.topology.layout.get(&self.members, &self.health(), key, op)
+        Walker::new(self.layout(), op).get(&self.members, &self.health(), key)
     }
 
     /// The positions that `member` holds for `op`, as runs; ours are in [`Self::own`].

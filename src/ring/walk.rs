@@ -4,7 +4,7 @@
 //! used up. With zone awareness a zone gives at most `RF / zones` members, and `RF % zones`
 //! zones may give one more. A member in a state that *extends* the set is taken without using
 //! up anything, so that somebody who can write stands in for it, in the same zone. Health
-//! never shapes a walk; it filters the result of [`Layout::get`].
+//! never shapes a walk; it filters the result of [`Walker::get`].
 //!
 //! Ownership answers the same question from the other end, so the seats of a set are counted
 //! by one type, [`Seats`], in both directions.
@@ -206,36 +206,11 @@ impl Layout {
         walker.walk_from(self.circle.search(key));
         walker.found
     }
-
-    /// The replica set of `key`: its walk, less the members that cannot serve, if enough remain.
-    pub fn get<'a>(
-        &self,
-        members: &'a [Member],
-        health: &Health,
-        key: RingKey,
-        op: Operation,
-    ) -> Result<ReplicaSet<'a>, GetError> {
-        if self.circle.is_empty() {
-            return Err(GetError::EmptyRing);
-        }
-        let walked = self.walk(key, op).into_iter().map(|member| &members[member.index()]);
-        let (live, unhealthy): (Vec<_>, Vec<_>) =
-            walked.partition(|member| health.serves(member, op));
-
-        // A quorum of what we write to, or of the replication factor when fewer are left.
-        let needed = live.len().max(self.rule.replication_factor) / 2 + 1;
-        if live.len() < needed {
-            return Err(GetError::TooFewLive(TooFewLive {
-                needed,
-                live: live.len(),
-                zone_aware: health.zone_aware,
-                unhealthy: unhealthy.iter().map(|member| member.addr.to_string()).collect(),
-            }));
-        }
-        let max_errors = live.len() - needed;
-        Ok(ReplicaSet { members: live, max_errors })
-    }
 }
+
+/// How often a walk asks whether it can end at all: a set that cannot be filled would cost a
+/// full turn for every key. Most walks end before the first check.
+const STEPS_PER_CHECK: usize = 64;
 
 /// Walks many keys of one layout without allocating for each.
 #[derive(Debug)]
@@ -268,8 +243,11 @@ impl<'a> Walker<'a> {
         self.begin_turn();
         let owners = self.layout.circle.owners();
         let mut index = start.index();
-        // One full turn at the most, and no step beyond the last member that could be taken.
-        for _ in 0..owners.len() {
+        // One full turn at the most.
+        for step in 1..=owners.len() {
+            if step % STEPS_PER_CHECK == 0 && !self.can_find_more() {
+                break;
+            }
             let member = owners[index];
             index = if index + 1 == owners.len() { 0 } else { index + 1 };
             if self.taken_in_turn[member.index()] == self.turn {
@@ -285,11 +263,43 @@ impl<'a> Walker<'a> {
             if !self.op.extends(state) {
                 self.seats.come(zone);
             }
-            if !self.can_find_more() {
+            if self.seats.are_taken() {
                 break;
             }
         }
         &self.found
+    }
+
+    /// The replica set of `key`: its walk, less the members that cannot serve, if enough remain.
+    ///
+    /// `members` are those of the layout, by index.
+    pub fn get<'m>(
+        &mut self,
+        members: &'m [Member],
+        health: &Health,
+        key: RingKey,
+    ) -> Result<ReplicaSet<'m>, GetError> {
+        if self.layout.circle.is_empty() {
+            return Err(GetError::EmptyRing);
+        }
+        let op = self.op;
+        let walked = self.walk_from(self.layout.circle.search(key)).iter();
+        let (live, unhealthy): (Vec<_>, Vec<_>) = walked
+            .map(|member| &members[member.index()])
+            .partition(|member| health.serves(member, op));
+
+        // A quorum of what we write to, or of the replication factor when fewer are left.
+        let needed = live.len().max(self.layout.rule.replication_factor) / 2 + 1;
+        if live.len() < needed {
+            return Err(GetError::TooFewLive(TooFewLive {
+                needed,
+                live: live.len(),
+                zone_aware: health.zone_aware,
+                unhealthy: unhealthy.iter().map(|member| member.addr.to_string()).collect(),
+            }));
+        }
+        let max_errors = live.len() - needed;
+        Ok(ReplicaSet { members: live, max_errors })
     }
 
     fn begin_turn(&mut self) {
@@ -303,13 +313,10 @@ impl<'a> Walker<'a> {
         self.turn += 1;
     }
 
-    /// Whether a member that is not in the set yet has a token and would be admitted. Without
-    /// this a set that cannot be filled would cost a full turn for every key.
+    /// Whether a member that is not in the set yet has a token and would be admitted.
     fn can_find_more(&self) -> bool {
-        !self.seats.are_taken()
-            && self.layout.owners_by_zone.iter().zip(&self.found_by_zone).enumerate().any(
-                |(zone, (owners, found))| found < owners && self.seats.admit(zone as ZoneIndex),
-            )
+        let zones = self.layout.owners_by_zone.iter().zip(&self.found_by_zone);
+        (0..).zip(zones).any(|(zone, (owners, found))| found < owners && self.seats.admit(zone))
     }
 }
 
