@@ -10,7 +10,7 @@ use crate::ingester::counters::{DiscardReason, MetadataReason};
 use crate::ingester::passes::RecountReason;
 use crate::ingester::tenants::Tenant;
 use crate::ingester::views::TenantView;
-use crate::series::{Basis, InForce, LimitName};
+use crate::series::InForce;
 use std::sync::Arc;
 
 impl Ingester {

@@ -9,19 +9,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 
 use crate::clock::{Clock, Now};
 use crate::ingester::Ingester;
 use crate::ingester::standing::{Rules, Standing};
 use crate::ingester::tenants::Tenant;
 use crate::labels::Identity;
-use crate::limits::{NO_LIMIT, Snapshot};
+use crate::limits::Snapshot;
 use crate::ring::RingSnapshot;
 use crate::series::head::{Cut, CutReason};
-use crate::series::{Fate, Kind, NewSeries, Progress, SeriesStore, Tick, UNLIMITED};
-use crate::store::Store;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::series::{Fate, Progress, SeriesStore, Tick};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::tenant::TenantId;
 
 /// How long the pass thread sleeps when nobody wakes it; the tick of the instance's rate.
