@@ -414,11 +414,15 @@ impl Stripe {
         generations: Generations,
         partial: &mut Partial,
     ) {
+        // In locals: through `partial` each row would wait for the store of the one before.
+        let (mut series, mut native_histogram) = (0_u64, 0_u64);
         for (&key, last) in self.key.iter().zip(&self.last) {
             let owned = u32::from(keys.contains(key));
-            partial.series += u64::from(owned);
-            partial.native_histogram += u64::from(owned & (last.0 >> 30));
+            series += u64::from(owned);
+            native_histogram += u64::from(owned & (last.0 >> 30));
         }
+        partial.series += series;
+        partial.native_histogram += native_histogram;
         self.metric.count_owned(keys, &self.key, generations.metric, &mut partial.metric);
         self.sets.count_owned(keys, &self.key, generations.sets, &mut partial.sets);
     }
