@@ -3,9 +3,10 @@
 //! Each goes stripe by stripe and lets requests in between. It keeps its place as a prefix of
 //! identities, so stripes that split behind, at or before it change nothing.
 
+use super::last::Tick;
 use super::layout::{Prefix, follow};
 use super::ledger::View;
-use super::stripe::{Candidate, Fate, Stripe, Tick};
+use super::stripe::{Candidate, Fate, Stripe};
 use super::{Books, LocalLimits, SeriesStore, facts};
 use crate::labels::Identity;
 

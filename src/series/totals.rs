@@ -4,8 +4,9 @@
 //! therefore atomics that a creation reserves from by compare-and-swap, so that tenants creating
 //! at once never exceed the limit, and everything that removes or recounts keeps them exact.
 
-use super::ledger::{Basis, Count};
-use super::stripe::Activity;
+use super::last::Activity;
+use super::ledger::Count;
+use super::refusal::Basis;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Series of all tenants of this instance.
