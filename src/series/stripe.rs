@@ -322,12 +322,14 @@ impl Stripe {
         self.sets.assign(row, self.id.len(), generation, slot);
     }
 
-    pub(super) fn drop_metric_column(&mut self) {
-        self.metric = References::default();
-    }
-
-    pub(super) fn drop_sets_column(&mut self) {
-        self.sets = References::default();
+    /// Gives back the references that nobody counts by any more.
+    pub(super) fn drop_stale_references(&mut self, generations: Generations) {
+        if self.metric.generation != generations.metric {
+            self.metric = References::default();
+        }
+        if self.sets.generation != generations.sets {
+            self.sets = References::default();
+        }
     }
 
     /// Adds a request to those that hold the pending entry in `row`.

@@ -91,9 +91,10 @@ pub struct Counts {
     /// Created while the view in force did not assign them to us.
     pub created_not_owned_total: u64,
     pub removed_total: u64,
-    /// Creations that only the limit on owned series would have admitted.
+    /// Attempts to create that only the limit on owned series would have admitted, as far as
+    /// the tenant's series limit goes.
     pub shadow_admitted_total: u64,
-    /// Creations that only the limit on owned series would have refused.
+    /// Attempts to create that only the limit on owned series would have refused.
     pub shadow_refused_total: u64,
     /// Epoch of the view that the owned counts belong to.
     pub view_epoch: u64,
