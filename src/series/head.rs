@@ -12,7 +12,8 @@
 
 /// Length of a head's blocks: Cortex's `-blocks-storage.tsdb.block-ranges-period`.
 pub const BLOCK_RANGE_MS: i64 = 2 * 60 * 60 * 1000;
-/// Silence after which a whole head is dropped: `-blocks-storage.tsdb.head-compaction-idle-timeout`.
+/// Silence after which a whole head is dropped, Cortex's
+/// `-blocks-storage.tsdb.head-compaction-idle-timeout`.
 pub const IDLE_TIMEOUT_MS: i64 = 60 * 60 * 1000;
 
 /// The two times that shape a head.

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use super::ledger::Basis;
-use super::stripe::Tick;
+use super::last::Tick;
+use super::refusal::Basis;
 
 /// The number of a limit that is not set.
 pub const UNLIMITED: u64 = u64::MAX;

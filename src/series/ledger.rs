@@ -10,11 +10,14 @@
 
 use std::sync::Arc;
 
+use super::assigned::{Assigned, LabelSets};
 use super::batch::Kind;
 use super::in_force::{Limit, LimitName, LimitsInForce, UNLIMITED};
-use super::intern::{Interned, Slot};
+use super::intern::Slot;
+use super::last::{KindRule, Tick};
 use super::layout::Prefix;
-use super::stripe::{Generations, KindRule, Partial, Tick};
+use super::refusal::{Basis, Decided, NewSeries, Refusal};
+use super::stripe::{Generations, Partial};
 use crate::keys::{KeySet, RingKey};
 
 /// Which keys are ours, as of one ring snapshot. Unknown ownership is [`View::unknown`].
@@ -58,40 +61,6 @@ impl Count {
     }
 }
 
-/// Which half of a count is compared with its limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Basis {
-    /// With enforcement on.
-    Owned,
-    /// With enforcement off: Cortex's way.
-    #[default]
-    InMemory,
-}
-
-/// The numbers that decided a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided {
-    pub count: Count,
-    pub basis: Basis,
-    pub limit: Limit,
-}
-
-/// Why a new series, or a float series that turns into a native histogram, is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The whole push is to be refused and what it created released.
-    #[error("the instance has as many series as it may")]
-    Instance(Decided),
-    #[error("the tenant has as many series as it may")]
-    Series(Decided),
-    #[error("the tenant has as many native histogram series as it may")]
-    NativeHistogramSeries(Decided),
-    #[error("the metric has as many series as it may")]
-    Metric(Decided),
-    #[error("label set {index} has as many series as it may")]
-    LabelSet { index: u16, decided: Decided },
-}
-
 /// What counts need to know of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -102,78 +71,11 @@ pub(super) struct Facts {
     pub(super) sets: Slot,
 }
 
-/// A series that asks to be created.
-#[derive(Clone, Copy, Debug)]
-pub struct NewSeries<'a> {
-    pub ring_key: RingKey,
-    /// Value of the metric's name label. Looked at only while metrics are counted.
-    pub metric: &'a [u8],
-    /// The metric's limit does not apply, as when it is on the ignore list; it still counts.
-    pub metric_exempt: bool,
-    /// Ascending indices of the label sets that the series belongs to; the default partition
-    /// is in it where nothing else matches. Looked at only while label sets are counted.
-    pub label_sets: &'a [u16],
-    /// The configuration of label sets that `label_sets` was computed by.
-    pub label_sets_generation: u64,
-}
-
 /// Verdict of the check without enforcement beside the one that enforcement would give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shadow {
     pub(super) would_admit: bool,
     pub(super) would_refuse: bool,
-}
-
-/// Counts of metrics, or of label sets: exact once every entry is assigned.
-struct Assigned<T> {
-    names: Interned<T>,
-    generation: u32,
-    /// Entries that nobody has assigned yet.
-    unassigned: u64,
-    /// The labels pass is over; entries still unassigned are in no source of labels.
-    pass_done: bool,
-}
-
-impl<T: Copy + Eq + std::hash::Hash> Assigned<T> {
-    fn new(generation: u32, unassigned: u64) -> Self {
-        Self { names: Interned::new(), generation, unassigned, pass_done: false }
-    }
-
-    /// A count that is not known refuses nothing.
-    fn known(&self) -> bool {
-        self.unassigned == 0 || self.pass_done
-    }
-}
-
-struct LabelSets {
-    /// The configuration that the indices belong to.
-    configured: u64,
-    combinations: Assigned<u16>,
-    /// Per label set, the sum over the combinations it is in.
-    counts: Vec<Count>,
-}
-
-impl LabelSets {
-    fn adjust(&mut self, slot: Slot, change: impl Fn(&mut Count)) {
-        for &index in self.combinations.names.name(slot) {
-            let index = usize::from(index);
-            if index >= self.counts.len() {
-                self.counts.resize(index + 1, Count::default());
-            }
-            change(&mut self.counts[index]);
-        }
-    }
-
-    fn sum_up(&mut self) {
-        self.counts.fill(Count::default());
-        for (indices, count) in self.combinations.names.iter() {
-            for &index in indices {
-                let sum = &mut self.counts[usize::from(index)];
-                sum.in_memory += count.in_memory;
-                sum.owned += count.owned;
-            }
-        }
-    }
 }
 
 struct Counting {

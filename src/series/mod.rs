@@ -22,13 +22,19 @@ use arc_swap::ArcSwap;
 use crate::labels::Identity;
 use crate::sync::{Mutex, MutexGuard, Ordering};
 
+mod admission;
+mod assigned;
 mod batch;
 pub mod head;
 mod in_force;
 mod intern;
+mod last;
 mod layout;
 mod ledger;
 mod passes;
+mod pending;
+mod references;
+mod refusal;
 mod stripe;
 mod totals;
 
@@ -37,15 +43,18 @@ mod tests;
 
 pub use batch::{Batch, Item, Kind, Order, Slow, Verdict};
 pub use in_force::{InForce, Limit, LimitName, LocalLimits, UNLIMITED};
+pub use last::{KindRule, Tick};
 pub use layout::STRIPE_SERIES_MAX;
-pub use ledger::{Basis, Count, Decided, NewSeries, Refusal, View};
+pub use ledger::{Count, View};
 pub use passes::Progress;
-pub use stripe::{Candidate, Fate, KindRule, Tick};
+pub use refusal::{Basis, Decided, NewSeries, Refusal};
+pub use stripe::{Candidate, Fate};
 pub use totals::{Counts, Totals};
 
+use last::{Activity, Flags, Last};
 use layout::{Layout, Prefix, StripeSet, follow};
-use ledger::{CheckRules, Facts, Ledger};
-use stripe::{Activity, Entry, Flags, How, Last, Released, Stripe, UNKNOWN_MS};
+use ledger::{Facts, Ledger};
+use stripe::{Entry, How, Stripe, UNKNOWN_MS};
 use totals::Mirror;
 
 /// What does not change while a tenant's store lives.
@@ -225,42 +234,6 @@ impl SeriesStore {
         }
     }
 
-    /// A request has ended well: what it held exists.
-    pub fn confirm(&self, held: &[Identity]) {
-        let set = self.stripes.load();
-        for &identity in held {
-            follow(&set, Prefix::of(identity), |stripe, _| {
-                if stripe.confirm(identity) {
-                    self.mirror.pending.fetch_sub(1, Ordering::Relaxed);
-                }
-            });
-        }
-    }
-
-    /// A request was refused as a whole: what it alone held is gone without a trace.
-    ///
-    /// A series that another request holds too, or that one has confirmed or left undecided,
-    /// stays. `held` has an identity as often as the request was told that it holds it.
-    pub fn release(&self, held: &[Identity]) {
-        for &identity in held {
-            let mut books = self.books();
-            let Books { ledger, layout } = &mut *books;
-            let mut stripe = layout.lock(identity);
-            if let Released::Orphan(row) = stripe.release(identity) {
-                self.remove_row(ledger, &mut stripe, row);
-            }
-        }
-    }
-
-    /// A request ended without telling which of its series exist. They stay, counted and
-    /// pending, until a later request confirms them, a listing restores them, or they are old.
-    pub fn abandon(&self, held: &[Identity]) {
-        let set = self.stripes.load();
-        for &identity in held {
-            follow(&set, Prefix::of(identity), |stripe, _| stripe.abandon(identity));
-        }
-    }
-
     /// Takes one series out, pending or not. Whether it was there.
     pub fn remove(&self, identity: Identity) -> bool {
         let mut books = self.books();
@@ -362,53 +335,6 @@ impl SeriesStore {
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().expect("no holder of a tenant's books panics")
-    }
-
-    /// All checks in their order, and the reservation from the instance's totals. Whether the
-    /// new series is owned.
-    fn admit(
-        &self,
-        ledger: &Ledger,
-        new: &NewSeries<'_>,
-        kind: Kind,
-        rules: &Rules,
-        now: Tick,
-    ) -> Result<bool, Refusal> {
-        self.check_instance(rules)?;
-        if rules.shadow && rules.basis == Basis::InMemory {
-            let shadow = ledger.shadow(now);
-            self.mirror.shadow_admitted.fetch_add(u64::from(shadow.would_admit), Ordering::Relaxed);
-            self.mirror.shadow_refused.fetch_add(u64::from(shadow.would_refuse), Ordering::Relaxed);
-        }
-        ledger.check(new, kind, self.check_rules(rules, now))?;
-        let owned = ledger.owns(new.ring_key);
-        // Reserved last, so that a series refused by its tenant's limits never takes another
-        // tenant's place, not even for a moment.
-        if !self.totals.reserve(owned, rules.basis, rules.instance_series_max) {
-            return Err(self.instance_refusal(rules));
-        }
-        Ok(owned)
-    }
-
-    fn check_instance(&self, rules: &Rules) -> Result<(), Refusal> {
-        if self.totals.count().by(rules.basis) < rules.instance_series_max {
-            return Ok(());
-        }
-        Err(self.instance_refusal(rules))
-    }
-
-    fn instance_refusal(&self, rules: &Rules) -> Refusal {
-        let limit = Limit { max: rules.instance_series_max, in_force: InForce::Flat };
-        Refusal::Instance(Decided { count: self.totals.count(), basis: rules.basis, limit })
-    }
-
-    fn check_rules(&self, rules: &Rules, now: Tick) -> CheckRules {
-        CheckRules {
-            basis: rules.basis,
-            kinds: self.kinds,
-            now,
-            active_native_histogram: self.mirror.active_native_histogram.load(Ordering::Relaxed),
-        }
     }
 
     /// Touches the entry in `row`, changing its kind and holding it as the request needs.

@@ -3,9 +3,10 @@
 //! Each goes stripe by stripe and lets requests in between. It keeps its place as a prefix of
 //! identities, so stripes that split behind, at or before it change nothing.
 
+use super::last::Tick;
 use super::layout::{Prefix, follow};
 use super::ledger::View;
-use super::stripe::{Candidate, Fate, Stripe, Tick};
+use super::stripe::{Candidate, Fate};
 use super::{Books, LocalLimits, SeriesStore, facts};
 use crate::labels::Identity;
 
@@ -140,7 +141,7 @@ impl SeriesStore {
 
     pub fn disable_metric_counts(&self) {
         self.books().ledger.disable_metrics();
-        self.each_stripe_under_books(Stripe::drop_metric_column);
+        self.drop_stale_references();
     }
 
     /// Starts counting series per label set of the configuration `generation`; the counts of
@@ -151,7 +152,7 @@ impl SeriesStore {
 
     pub fn disable_label_sets(&self) {
         self.books().ledger.disable_label_sets();
-        self.each_stripe_under_books(Stripe::drop_sets_column);
+        self.drop_stale_references();
     }
 
     /// The labels pass tells what a series' labels are. Does nothing for a series that is not
@@ -206,12 +207,13 @@ impl SeriesStore {
         Progress::More
     }
 
-    fn each_stripe_under_books(&self, mut act: impl FnMut(&mut Stripe)) {
+    /// Looks at what is counted anew in each stripe: somebody may have switched it on again.
+    fn drop_stale_references(&self) {
         let mut at = Prefix::START;
         while at < Prefix::END {
             let books = self.books();
             let (mut stripe, end) = books.layout.lock_at(at);
-            act(&mut stripe);
+            stripe.drop_stale_references(books.ledger.generations());
             at = end;
         }
     }

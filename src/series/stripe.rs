@@ -15,101 +15,14 @@ use hashbrown::HashTable;
 
 use super::batch::{Item, Kind, Order, Verdict};
 use super::intern::Slot;
+use super::last::{Activity, KindRule, Last, Tick, settle_idle};
 use super::layout::StripeSet;
+use super::references::References;
 use crate::keys::{KeySet, RingKey};
 use crate::labels::Identity;
 
-/// A coarse point in time, only ever compared: seconds since some epoch of the process.
-///
-/// 29 bits are kept, 17 years of seconds; a later tick counts as the last one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tick(u32);
-
-impl Tick {
-    pub const MAX: Self = Self(TICK_BITS);
-
-    pub const fn new(value: u32) -> Self {
-        if value < TICK_BITS { Self(value) } else { Self::MAX }
-    }
-
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
 /// A newest sample time that nobody has told us.
 pub(super) const UNKNOWN_MS: i64 = i64::MIN;
-
-const ACTIVE: u32 = 1 << 31;
-const NATIVE_HISTOGRAM: u32 = 1 << 30;
-const PENDING: u32 = 1 << 29;
-const TICK_BITS: u32 = PENDING - 1;
-
-/// When an entry was touched last, and three flags in the bits that no tick needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Last(u32);
-
-impl Last {
-    pub(super) fn new(tick: Tick, kind: Kind, flags: Flags) -> Self {
-        let active = if flags.active { ACTIVE } else { 0 };
-        let pending = if flags.pending { PENDING } else { 0 };
-        Self(tick.0 | active | pending).of_kind(kind)
-    }
-
-    pub(super) fn tick(self) -> Tick {
-        Tick(self.0 & TICK_BITS)
-    }
-
-    pub(super) fn active(self) -> bool {
-        self.0 & ACTIVE != 0
-    }
-
-    pub(super) fn pending(self) -> bool {
-        self.0 & PENDING != 0
-    }
-
-    pub(super) fn kind(self) -> Kind {
-        if self.0 & NATIVE_HISTOGRAM != 0 { Kind::NativeHistogram } else { Kind::Float }
-    }
-
-    fn of_kind(self, kind: Kind) -> Self {
-        match kind {
-            Kind::Float => Self(self.0 & !NATIVE_HISTOGRAM),
-            Kind::NativeHistogram => Self(self.0 | NATIVE_HISTOGRAM),
-        }
-    }
-
-    fn confirmed(self) -> Self {
-        Self(self.0 & !PENDING)
-    }
-
-    /// An active entry only moves forward. An idle one starts anew at `now`, even an earlier one:
-    /// Cortex has forgotten it by then, so for it the series is new.
-    fn touched(self, now: Tick) -> Self {
-        let tick = if self.active() { self.tick().max(now) } else { now };
-        Self(self.0 & !TICK_BITS | ACTIVE | tick.0)
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Flags {
-    pub(super) active: bool,
-    pub(super) pending: bool,
-}
-
-/// Entries that became active, or idle: of any kind, and of native histograms among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Activity {
-    pub(super) all: u64,
-    pub(super) native_histogram: u64,
-}
-
-impl Activity {
-    fn note(&mut self, kind: Kind) {
-        self.all += 1;
-        self.native_histogram += u64::from(kind == Kind::NativeHistogram);
-    }
-}
 
 /// What a request wants of each of its touches.
 #[derive(Clone, Copy, Debug)]
@@ -117,16 +30,6 @@ pub(super) struct How {
     pub(super) now: Tick,
     pub(super) order: Order,
     pub(super) kinds: KindRule,
-}
-
-/// Which sample decides whether a series is a native histogram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KindRule {
-    /// The latest one.
-    #[default]
-    Latest,
-    /// The first one after the series became active: Cortex's counting.
-    AtWake,
 }
 
 /// All that a stripe keeps of a series.
@@ -187,13 +90,6 @@ pub(super) struct Partial {
     pub(super) native_histogram: u64,
     pub(super) metric: Vec<u64>,
     pub(super) sets: Vec<u64>,
-}
-
-/// A column of references, empty while none of the rows has one.
-#[derive(Debug, Default)]
-struct References {
-    generation: u32,
-    slots: Vec<Slot>,
 }
 
 #[derive(Default)]
@@ -396,16 +292,7 @@ impl Stripe {
 
     /// Marks as idle what was touched before `idle_before`.
     pub(super) fn settle_idle(&mut self, idle_before: Tick) -> Activity {
-        let (mut all, mut native_histogram) = (0_u32, 0_u32);
-        // Without branches, so that it compiles to vector code.
-        for last in &mut self.last {
-            let bits = last.0;
-            let gone = u32::from((bits & TICK_BITS) < idle_before.0) & (bits >> 31);
-            all += gone;
-            native_histogram += gone & (bits >> 30);
-            last.0 = bits & !(gone << 31);
-        }
-        Activity { all: u64::from(all), native_histogram: u64::from(native_histogram) }
+        settle_idle(&mut self.last, idle_before)
     }
 
     pub(super) fn count_owned(
@@ -414,11 +301,15 @@ impl Stripe {
         generations: Generations,
         partial: &mut Partial,
     ) {
+        // In locals: through `partial` each row would wait for the store of the one before.
+        let (mut series, mut native_histogram) = (0_u64, 0_u64);
         for (&key, last) in self.key.iter().zip(&self.last) {
             let owned = u32::from(keys.contains(key));
-            partial.series += u64::from(owned);
-            partial.native_histogram += u64::from(owned & (last.0 >> 30));
+            series += u64::from(owned);
+            native_histogram += u64::from(owned & last.histogram_bit());
         }
+        partial.series += series;
+        partial.native_histogram += native_histogram;
         self.metric.count_owned(keys, &self.key, generations.metric, &mut partial.metric);
         self.sets.count_owned(keys, &self.key, generations.sets, &mut partial.sets);
     }
@@ -431,12 +322,14 @@ impl Stripe {
         self.sets.assign(row, self.id.len(), generation, slot);
     }
 
-    pub(super) fn drop_metric_column(&mut self) {
-        self.metric = References::default();
-    }
-
-    pub(super) fn drop_sets_column(&mut self) {
-        self.sets = References::default();
+    /// Gives back the references that nobody counts by any more.
+    pub(super) fn drop_stale_references(&mut self, generations: Generations) {
+        if self.metric.generation != generations.metric {
+            self.metric = References::default();
+        }
+        if self.sets.generation != generations.sets {
+            self.sets = References::default();
+        }
     }
 
     /// Adds a request to those that hold the pending entry in `row`.
@@ -574,58 +467,6 @@ impl Stripe {
     }
 }
 
-impl References {
-    fn get(&self, row: usize, generation: u32) -> Slot {
-        if self.generation != generation || self.slots.is_empty() {
-            return Slot::NONE;
-        }
-        self.slots[row]
-    }
-
-    /// Adds the reference of a new row, the stripe's last.
-    fn insert(&mut self, row: usize, generation: u32, slot: Slot) {
-        if slot == Slot::NONE {
-            if !self.slots.is_empty() {
-                push(&mut self.slots, Slot::NONE);
-            }
-            return;
-        }
-        self.assign(row, row + 1, generation, slot);
-    }
-
-    fn assign(&mut self, row: usize, rows: usize, generation: u32, slot: Slot) {
-        if self.generation != generation {
-            self.slots.clear();
-            self.generation = generation;
-        }
-        if self.slots.len() < rows {
-            // One at a time this is a new row; many at once, a column that nobody needed so far.
-            if self.slots.capacity() < rows {
-                self.slots.reserve_exact(rows - self.slots.len() + growth(rows));
-            }
-            self.slots.resize(rows, Slot::NONE);
-        }
-        self.slots[row] = slot;
-    }
-
-    fn swap_remove(&mut self, row: usize) {
-        if !self.slots.is_empty() {
-            self.slots.swap_remove(row);
-        }
-    }
-
-    fn count_owned(&self, keys: &KeySet, row_keys: &[RingKey], generation: u32, to: &mut Vec<u64>) {
-        if self.generation != generation {
-            return;
-        }
-        for (&slot, &key) in self.slots.iter().zip(row_keys) {
-            if keys.contains(key) {
-                slot.add_to(to, 1);
-            }
-        }
-    }
-}
-
 pub(super) fn known(newest_ms: i64) -> Option<i64> {
     (newest_ms != UNKNOWN_MS).then_some(newest_ms)
 }
@@ -637,11 +478,11 @@ fn hash(identity: Identity) -> u64 {
 }
 
 /// Growth by an eighth keeps the slack of a column small at any size; doubling would swing it.
-fn growth(rows: usize) -> usize {
+pub(super) fn growth(rows: usize) -> usize {
     rows / 8 + 4
 }
 
-fn push<T>(column: &mut Vec<T>, value: T) {
+pub(super) fn push<T>(column: &mut Vec<T>, value: T) {
     if column.len() == column.capacity() {
         column.reserve_exact(growth(column.len()));
     }

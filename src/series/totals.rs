@@ -4,8 +4,9 @@
 //! therefore atomics that a creation reserves from by compare-and-swap, so that tenants creating
 //! at once never exceed the limit, and everything that removes or recounts keeps them exact.
 
-use super::ledger::{Basis, Count};
-use super::stripe::Activity;
+use super::last::Activity;
+use super::ledger::Count;
+use super::refusal::Basis;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Series of all tenants of this instance.
@@ -90,9 +91,10 @@ pub struct Counts {
     /// Created while the view in force did not assign them to us.
     pub created_not_owned_total: u64,
     pub removed_total: u64,
-    /// Creations that only the limit on owned series would have admitted.
+    /// Attempts to create that only the limit on owned series would have admitted, as far as
+    /// the tenant's series limit goes.
     pub shadow_admitted_total: u64,
-    /// Creations that only the limit on owned series would have refused.
+    /// Attempts to create that only the limit on owned series would have refused.
     pub shadow_refused_total: u64,
     /// Epoch of the view that the owned counts belong to.
     pub view_epoch: u64,

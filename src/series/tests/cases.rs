@@ -425,6 +425,40 @@ fn counts_of_labels_that_appear_at_run_time_are_unknown_until_all_are_assigned()
 }
 
 #[test]
+fn switching_counts_off_and_on_from_two_sides_keeps_them_exact() {
+    let options = Options { stripe_series_max: 8, ..Options::default() };
+    let store = store_with(options, View::unknown(), &Arc::new(Totals::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                for n in thread * 1_000..(thread + 1) * 1_000 {
+                    create_and_maybe_remove(store, n);
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    store.enable_metric_counts();
+                    store.disable_metric_counts();
+                }
+            });
+        }
+    });
+    store.enable_metric_counts();
+    (0..3_000).for_each(|n| store.assign(identity(n), b"up", &[], 0));
+    assert_eq!(store.metric_count(b"up"), Some(audit(&store).series));
+}
+
+fn create_and_maybe_remove(store: &SeriesStore, n: u64) {
+    store.create(&float(n), &new_series(0), &Rules::default(), NOW).expect("no limit");
+    if n % 3 == 0 {
+        store.remove(identity(n - n % 2));
+    }
+}
+
+#[test]
 fn the_last_failing_holder_removes_a_pending_series() {
     let store = store();
     let rules = Rules { pending: true, ..Rules::default() };

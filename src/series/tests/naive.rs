@@ -38,11 +38,17 @@ fn ops() -> impl Strategy<Value = Op> {
     let now = 0_u32..50;
     let create = (n.clone(), ms.clone(), any::<bool>(), now.clone());
     let limit = || prop_oneof![Just(UNLIMITED), 0_u64..20];
+    let touch = (prop::collection::vec(n.clone(), 1..12), create.clone(), any::<bool>());
     prop_oneof![
-        20 => create.clone().prop_map(|(n, at_ms, histogram, now)| Op::Create { n, at_ms, histogram, now }),
-        6 => (prop::collection::vec(n.clone(), 1..12), ms.clone(), any::<bool>(), now.clone(), any::<bool>())
-            .prop_map(|(ns, at_ms, histogram, now, strict)| Op::Touch { ns, at_ms, histogram, now, strict }),
-        6 => create.prop_map(|(n, at_ms, histogram, now)| Op::TouchOne { n, at_ms, histogram, now }),
+        20 => create.clone().prop_map(|(n, at_ms, histogram, now)| {
+            Op::Create { n, at_ms, histogram, now }
+        }),
+        6 => touch.prop_map(|(ns, (_, at_ms, histogram, now), strict)| {
+            Op::Touch { ns, at_ms, histogram, now, strict }
+        }),
+        6 => create.prop_map(|(n, at_ms, histogram, now)| {
+            Op::TouchOne { n, at_ms, histogram, now }
+        }),
         8 => (0..4_usize, 0..3_u8).prop_map(|(request, how)| Op::End { request, how }),
         2 => n.clone().prop_map(|n| Op::Remove { n }),
         3 => (n.clone(), prop::option::of(ms.clone()), any::<bool>())
@@ -55,7 +61,9 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => any::<u32>().prop_map(|end| Op::Recount { end }),
         3 => Just(Op::Split),
         2 => (limit(), limit(), limit(), limit())
-            .prop_map(|(series, histograms, per_metric, set)| Op::Limits { series, histograms, per_metric, set }),
+            .prop_map(|(series, histograms, per_metric, set)| {
+                Op::Limits { series, histograms, per_metric, set }
+            }),
         1 => any::<bool>().prop_map(|on| Op::Metrics { on }),
         1 => (0..3_u64).prop_map(|generation| Op::Sets { generation }),
         6 => n.prop_map(|n| Op::Assign { n }),

@@ -1,0 +1,54 @@
+//! What a creation brings to the limits, and the numbers of the limit that refuses it.
+
+use super::in_force::Limit;
+use super::ledger::Count;
+use crate::keys::RingKey;
+
+/// A series that asks to be created.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSeries<'a> {
+    pub ring_key: RingKey,
+    /// Value of the metric's name label. Looked at only while metrics are counted.
+    pub metric: &'a [u8],
+    /// The metric's limit does not apply, as when it is on the ignore list; it still counts.
+    pub metric_exempt: bool,
+    /// Ascending indices of the label sets that the series belongs to; the default partition
+    /// is in it where nothing else matches. Looked at only while label sets are counted.
+    pub label_sets: &'a [u16],
+    /// The configuration of label sets that `label_sets` was computed by.
+    pub label_sets_generation: u64,
+}
+
+/// Which half of a count is compared with its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Basis {
+    /// With enforcement on.
+    Owned,
+    /// With enforcement off: Cortex's way.
+    #[default]
+    InMemory,
+}
+
+/// The numbers that decided a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    pub count: Count,
+    pub basis: Basis,
+    pub limit: Limit,
+}
+
+/// Why a new series, or a float series that turns into a native histogram, is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The whole push is to be refused and what it created released.
+    #[error("the instance has as many series as it may")]
+    Instance(Decided),
+    #[error("the tenant has as many series as it may")]
+    Series(Decided),
+    #[error("the tenant has as many native histogram series as it may")]
+    NativeHistogramSeries(Decided),
+    #[error("the metric has as many series as it may")]
+    Metric(Decided),
+    #[error("label set {index} has as many series as it may")]
+    LabelSet { index: u16, decided: Decided },
+}
