@@ -180,7 +180,11 @@ impl<'a> Push<'a> {
                 item_rows.push(at as u32);
             }
         }
-        let order = if self.ingester.store.is_some() { Order::Strict } else { Order::Any };
+        let newest_ms = batch.items().iter().map(|item| item.newest_ms).max();
+        let order = match (&self.ingester.store, newest_ms) {
+            (Some(_), Some(newest_ms)) => Order::Strict { since_ms: Store::block_start_ms(newest_ms) },
+            _ => Order::Any,
+        };
         self.tenant.series.touch(batch, order, self.tick());
         for slow in batch.slow() {
             let row = item_rows[slow.item as usize] as usize;

@@ -32,8 +32,9 @@ pub enum Order {
     /// Whoever stores the samples decides; we only note the newest time.
     #[default]
     Any,
-    /// An item that is not newer than its series goes to the slow list.
-    Strict,
+    /// An item that is not newer than its series goes to the slow list, and so does one whose
+    /// series has nothing at `since_ms` or later: it is new to what its storer calls a block.
+    Strict { since_ms: i64 },
 }
 
 /// Why an item was not settled by the touch.
@@ -45,8 +46,9 @@ pub enum Verdict {
     KindChange,
     /// Another request has created it and does not know yet whether it exists.
     Pending,
-    /// Its first sample is not newer than the series' newest one; `None` when that is unknown.
-    NotInOrder { newest_ms: Option<i64> },
+    /// Its first sample is not newer than the series' newest one, or the latter is older than
+    /// the order asks for; `None` when that is unknown.
+    Unsettled { newest_ms: Option<i64> },
 }
 
 /// An item that the touch left alone, by its index in the batch.

@@ -166,8 +166,10 @@ impl Stripe {
             return Some(Verdict::Pending);
         }
         let newest_ms = self.newest_ms[row];
-        if how.order == Order::Strict && (newest_ms == UNKNOWN_MS || item.first_ms <= newest_ms) {
-            return Some(Verdict::NotInOrder { newest_ms: known(newest_ms) });
+        if let Order::Strict { since_ms } = how.order
+            && (newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms)
+        {
+            return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
         }
         if self.kind_after(row, item.kind, how.kinds) != last.kind() {
             return Some(Verdict::KindChange);

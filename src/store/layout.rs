@@ -45,6 +45,10 @@ impl BlockNumber {
         Self(t_ms.div_euclid(BLOCK_MS))
     }
 
+    pub fn start_ms(self) -> i64 {
+        self.0.saturating_mul(BLOCK_MS)
+    }
+
     /// Offsets of the part of `start_ms..=end_ms` that lies in the block.
     pub fn offsets(self, start_ms: i64, end_ms: i64) -> Option<(u32, u32)> {
         if start_ms > end_ms || Self::of(start_ms) > self || Self::of(end_ms) < self {

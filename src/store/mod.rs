@@ -210,6 +210,12 @@ impl Store {
         layout::BlockNumber::of(a_ms) == layout::BlockNumber::of(b_ms)
     }
 
+    /// Where the block of a time begins: a series with a sample from there on up to `t_ms` has
+    /// its labels in that block already.
+    pub fn block_start_ms(t_ms: i64) -> i64 {
+        layout::BlockNumber::of(t_ms).start_ms()
+    }
+
     /// Whether a sample of this time can be stored. Times within retention and six hours ahead
     /// always can; of those outside, a bounded number of blocks is kept.
     pub fn accepts(&self, t_ms: i64, now_ms: i64) -> bool {

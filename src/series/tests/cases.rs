@@ -511,13 +511,13 @@ fn what_needs_more_than_a_touch_is_left_alone_and_named() {
     batch.push(item(identity(1), 2_000, Kind::NativeHistogram));
     batch.push(item(identity(2), 2_000, Kind::Float));
     batch.push(item(identity(3), 2_000, Kind::Float));
-    store.touch(&mut batch, Order::Strict, NOW);
+    store.touch(&mut batch, Order::Strict { since_ms: i64::MIN }, NOW);
     let mut slow = batch.slow().to_vec();
     slow.sort_by_key(|slow| slow.item);
     let expected = [
-        Slow { item: 1, verdict: Verdict::NotInOrder { newest_ms: Some(1_001) } },
+        Slow { item: 1, verdict: Verdict::Unsettled { newest_ms: Some(1_001) } },
         Slow { item: 2, verdict: Verdict::KindChange },
-        Slow { item: 3, verdict: Verdict::NotInOrder { newest_ms: None } },
+        Slow { item: 3, verdict: Verdict::Unsettled { newest_ms: None } },
         Slow { item: 4, verdict: Verdict::New },
     ];
     assert_eq!(slow, expected);

@@ -282,10 +282,10 @@ impl World {
                 None => Some(Verdict::New),
                 Some(entry) if entry.pending => Some(Verdict::Pending),
                 Some(entry)
-                    if order == Order::Strict
-                        && entry.newest_ms.is_none_or(|ms| item.first_ms <= ms) =>
+                    if matches!(order, Order::Strict { since_ms }
+                        if entry.newest_ms.is_none_or(|ms| item.first_ms <= ms || ms < since_ms)) =>
                 {
-                    Some(Verdict::NotInOrder { newest_ms: entry.newest_ms })
+                    Some(Verdict::Unsettled { newest_ms: entry.newest_ms })
                 }
                 Some(entry)
                     if entry.kind != item.kind
@@ -372,7 +372,11 @@ impl World {
             }
             Op::Touch { ns, at_ms, histogram, now, strict } => {
                 let item_of = |n| item(identity_of(n), at_ms, kind_of(histogram));
-                let order = if strict { Order::Strict } else { Order::Any };
+                // Some entries are older than this and some are not.
+                let order = match strict {
+                    true => Order::Strict { since_ms: at_ms / 2 },
+                    false => Order::Any,
+                };
                 self.touch_batch(&ns, item_of, now, order);
             }
             Op::TouchOne { n, at_ms, histogram, now } => {
