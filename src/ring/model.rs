@@ -25,6 +25,27 @@ pub enum InstanceState {
     ReadOnly = 5,
 }
 
+impl InstanceState {
+    const ALL: [Self; 6] =
+        [Self::Active, Self::Leaving, Self::Pending, Self::Joining, Self::Left, Self::ReadOnly];
+
+    /// As Cortex writes it on pages, in texts and in labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "ACTIVE",
+            Self::Leaving => "LEAVING",
+            Self::Pending => "PENDING",
+            Self::Joining => "JOINING",
+            Self::Left => "LEFT",
+            Self::ReadOnly => "READONLY",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
 /// A ring member as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {

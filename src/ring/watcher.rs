@@ -1,0 +1,253 @@
+//! Follows a ring's key and hands every reading to a sink that publishes it.
+//!
+//! Health is judged against the time of the reading, so a reading is repeated while nothing
+//! changes: members that died without a word grow old although nobody writes.
+//!
+//! Invariants: the sink hears of every reading in order, failed ones included, and decides what
+//! the last good ring is still worth; a store that fails is asked in growing, bounded pauses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::ring::kv::ring_page::decode_either;
+use crate::ring::kv::{KvClient, KvCodec, KvError, KvValue, KvWatch, jittered_by_half};
+use crate::ring::lifecycler::WallClock;
+use crate::ring::model::RingModel;
+
+/// Longest time between two readings of a store that answers. A sixth of the default heartbeat
+/// timeout: a dead member is noticed late by no more than that.
+pub const REREAD_MS: u64 = 10_000;
+
+/// First pause after a failure; doubled for each in a row, jittered by half.
+const BACK_OFF_MIN_MS: u64 = 500;
+/// Longest pause: a store that is back is used again within this.
+const BACK_OFF_MAX_MS: u64 = 16_000;
+/// A read that takes longer has failed; without an end the ring would age unnoticed.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One reading of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RingRead {
+    Ok {
+        model: RingModel,
+        /// When the store held this, Unix milliseconds.
+        read_at_ms: i64,
+    },
+    /// The key is not there, or holds no members.
+    Empty,
+    /// The store did not answer, or what it holds cannot be understood.
+    Failed(String),
+}
+
+/// A running watcher. It ends when this is stopped or dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    task: JoinHandle<()>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    reads: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Watcher {
+    /// Starts the task `ring-watcher`, which owns `sink`.
+    pub fn spawn(
+        kv: KvClient,
+        key: String,
+        codec: KvCodec,
+        clock: WallClock,
+        sink: impl FnMut(RingRead) + Send + 'static,
+    ) -> Self {
+        let counts = Arc::new(Counts::default());
+        let run = Run { watch: kv.watch(&key), kv, key, codec, clock, counts: counts.clone() };
+        Self { task: tokio::spawn(run.run(sink)), counts }
+    }
+
+    /// Readings so far, failed ones included.
+    pub fn reads(&self) -> u64 {
+        self.counts.reads.load(Ordering::Relaxed)
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.counts.failures.load(Ordering::Relaxed)
+    }
+
+    /// After this the sink is not called again.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        // Cancelled is what we asked for; a panic was reported by the panic hook.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Run {
+    kv: KvClient,
+    key: String,
+    codec: KvCodec,
+    clock: WallClock,
+    watch: KvWatch,
+    counts: Arc<Counts>,
+}
+
+impl Run {
+    async fn run(mut self, mut sink: impl FnMut(RingRead) + Send + 'static) {
+        let mut failures_in_row = 0_u32;
+        let mut reread_at = Instant::now() + Duration::from_millis(REREAD_MS);
+        loop {
+            let value = self.next(reread_at).await;
+            reread_at = Instant::now() + Duration::from_millis(REREAD_MS);
+            let is_answer = value.is_ok();
+            let read = self.understand(value);
+            self.counts.reads.fetch_add(1, Ordering::Relaxed);
+            if let RingRead::Failed(reason) = &read {
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(key = self.key, reason, "the ring could not be read");
+            }
+            sink(read);
+            if is_answer {
+                // A value that cannot be understood needs no pause: the next one comes when
+                // somebody writes it, or at the next rereading.
+                failures_in_row = 0;
+                continue;
+            }
+            let pause_ms = BACK_OFF_MIN_MS << failures_in_row.min(8);
+            failures_in_row += 1;
+            sleep(jittered_by_half(pause_ms.min(BACK_OFF_MAX_MS))).await;
+        }
+    }
+
+    /// The next change, or the present value once `reread_at` has come.
+    async fn next(&mut self, reread_at: Instant) -> Result<KvValue, KvError> {
+        // The watch is cancel-safe: a change that the deadline cuts off is still there later.
+        if let Ok(changed) = timeout_at(reread_at, self.watch.next()).await {
+            return changed;
+        }
+        match tokio::time::timeout(READ_TIMEOUT, self.kv.get(&self.key)).await {
+            Ok(value) => value,
+            Err(_) => Err(KvError::Timeout(READ_TIMEOUT)),
+        }
+    }
+
+    fn understand(&self, value: Result<KvValue, KvError>) -> RingRead {
+        let value = match value {
+            Ok(value) => value,
+            Err(e) => return RingRead::Failed(e.to_string()),
+        };
+        let Some(bytes) = value.bytes.filter(|bytes| !bytes.is_empty()) else {
+            return RingRead::Empty;
+        };
+        match decode_either(self.codec, &bytes) {
+            Ok(page) if page.ring.instances.is_empty() => RingRead::Empty,
+            Ok(page) => RingRead::Ok {
+                model: page.ring,
+                // A copy of the ring is as old as the copying, however often it is read.
+                read_at_ms: page
+                    .stored_at_ms
+                    .or(value.stored_at_ms)
+                    .unwrap_or_else(|| (self.clock)()),
+            },
+            Err(reason) => RingRead::Failed(KvError::Value(reason).to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::kv::file::FileKv;
+    use crate::ring::kv::inmemory::InMemoryKv;
+    use crate::ring::lifecycler::testing::{CODEC, clock, ring_of};
+    use tokio::sync::mpsc;
+
+    fn follow(kv: KvClient) -> (Watcher, mpsc::UnboundedReceiver<RingRead>) {
+        let (reads_tx, reads_rx) = mpsc::unbounded_channel();
+        let sink = move |read| reads_tx.send(read).expect("the test listens");
+        (Watcher::spawn(kv, "ring".to_owned(), CODEC, clock(), sink), reads_rx)
+    }
+
+    fn put(kv: &InMemoryKv, bytes: Vec<u8>) {
+        assert!(kv.replace("ring", kv.read("ring").version, bytes.into()));
+    }
+
+    fn at_ms(read: RingRead) -> i64 {
+        match read {
+            RingRead::Ok { read_at_ms, .. } => read_at_ms,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_reading_reaches_the_sink_and_quiet_rings_are_read_again() {
+        let kv = InMemoryKv::default();
+        let (watcher, mut reads) = follow(KvClient::InMemory(kv.clone()));
+        assert_eq!(reads.recv().await, Some(RingRead::Empty));
+        put(&kv, (CODEC.encode)(&ring_of(&["a"])));
+        let first_ms = at_ms(reads.recv().await.unwrap());
+        let again_ms = at_ms(reads.recv().await.unwrap());
+        assert_eq!(again_ms - first_ms, REREAD_MS as i64);
+        put(&kv, (CODEC.encode)(&RingModel::default()));
+        assert_eq!(reads.recv().await, Some(RingRead::Empty), "a ring of nobody is empty");
+        assert_eq!((watcher.reads(), watcher.failures()), (4, 0));
+        watcher.stop().await;
+        assert_eq!(reads.recv().await, None, "the sink went with the task");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn case_a25_a_failed_read_is_told_with_its_reason_and_tried_again() {
+        let kv = InMemoryKv::default();
+        put(&kv, (CODEC.encode)(&ring_of(&["a"])));
+        let (watcher, mut reads) = follow(KvClient::InMemory(kv.clone()));
+        at_ms(reads.recv().await.unwrap());
+        kv.set_unreachable(true);
+        let RingRead::Failed(reason) = reads.recv().await.unwrap() else { panic!("no failure") };
+        assert!(reason.contains("unreachable"), "{reason}");
+        kv.set_unreachable(false);
+        let read = reads.recv().await.unwrap();
+        assert!(matches!(read, RingRead::Ok { .. }), "{read:?}");
+        assert_eq!(watcher.failures(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_garbled_value_is_a_failure_until_a_good_one_comes() {
+        let kv = InMemoryKv::default();
+        put(&kv, b"garbage".to_vec());
+        let (watcher, mut reads) = follow(KvClient::InMemory(kv.clone()));
+        assert!(matches!(reads.recv().await.unwrap(), RingRead::Failed(_)));
+        put(&kv, (CODEC.encode)(&ring_of(&["a"])));
+        assert!(matches!(reads.recv().await.unwrap(), RingRead::Ok { .. }));
+        assert_eq!(watcher.failures(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_saved_page_and_a_raw_value_are_read_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        let page = r#"{"shards":[{"id":"a","state":"ACTIVE","address":"a:1","zone":"",
+            "timestamp":"2026-11-29 23:16:15 +0000 UTC","tokens":[1]}],
+            "storageLastUpdated":"2026-11-29T23:16:33Z"}"#;
+        std::fs::write(&path, page).unwrap();
+        let poll = Duration::from_millis(5);
+        let (_watcher, mut reads) = follow(KvClient::File(FileKv::new(path.clone(), poll)));
+        let wait = Duration::from_secs(20);
+        let read = tokio::time::timeout(wait, reads.recv()).await.unwrap().unwrap();
+        assert_eq!(at_ms(read), 1_795_994_193_000, "as old as the page says");
+        std::fs::write(dir.path().join("new"), (CODEC.encode)(&ring_of(&["b"]))).unwrap();
+        std::fs::rename(dir.path().join("new"), &path).unwrap();
+        let read = tokio::time::timeout(wait, reads.recv()).await.unwrap().unwrap();
+        let RingRead::Ok { model, .. } = read else { panic!("{read:?}") };
+        assert!(model.instances.contains_key("b"));
+    }
+}

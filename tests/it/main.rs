@@ -1,0 +1,3 @@
+//! Tests of whole parts against each other, in one binary.
+
+mod ring_sim;
