@@ -1,1 +1,400 @@
-//! The limits room (being built).
+//! The numbers that apply to a tenant: Cortex's limits under Cortex's names.
+//!
+//! * [`Limits`]: one tenant's numbers, or the defaults (`limits:` of the configuration).
+//! * [`Overrides`] publishes what the runtime file says over them; `reload` re-reads it.
+//! * [`LocalLimits`] turns limits of the cluster into those of this instance, with the texts of
+//!   refusals.
+//!
+//! What must hold: a tenant's unset fields have the default's values; a wrong value is never
+//! taken over; a name that Cortex knows and we do not use is accepted silently, since operators
+//! point both at one file.
+
+mod label_sets;
+mod overrides;
+mod reading;
+pub mod reload;
+mod series_limiter;
+
+use serde::de::{self, DeserializeSeed as _, MapAccess};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::units::Millis;
+use reading::{Block, Field, Layer};
+
+pub use label_sets::{LABEL_SETS_MAX, LabelSet, LabelSets, LabelSetsError};
+pub use overrides::{
+    InstanceLimits, Overrides, ParseError, RuntimeFile, RuntimeView, Snapshot, WARNINGS_MAX,
+    Warning, Warnings,
+};
+pub use series_limiter::{
+    ADMIN_LIMIT_MESSAGE, Counts, IgnoredMetrics, LimitInForce, LocalLimits, NO_LIMIT, Numbers,
+    Refusal, RefusalKind, Shape, shard_size_instances,
+};
+
+/// The rate that means "no limit": the largest double, as in Cortex.
+const RATE_UNLIMITED: f64 = f64::MAX;
+
+/// Names that Cortex takes, one a line; those that are no field of [`Limits`] are read past.
+const CORTEX_NAMES: &str = include_str!("cortex_names.txt");
+
+/// Burst that the requests of common senders stay below, in samples: Prometheus sends 2,000 and
+/// OpenTelemetry collectors 8,192 at a time. Below it, and below the rate, a burst is suspicious.
+const REQUEST_SAMPLES_COMMON_MAX: u64 = 10_000;
+
+/// The limits of one tenant. Where a limit is a count, 0 means none unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Samples, exemplars and metadata per second. Default 25,000.
+    pub ingestion_rate: f64,
+    /// Native histogram samples per second. Default: no limit, written as the largest double.
+    pub native_histogram_ingestion_rate: f64,
+    /// Whether the rate is meant per instance or for all. The default's counts for all tenants.
+    pub ingestion_rate_strategy: IngestionRateStrategy,
+    /// Most items at once; 0 admits none. Default 50,000.
+    pub ingestion_burst_size: u64,
+    /// Most native histogram samples at once; 0 admits none under a finite rate. Default 0.
+    pub native_histogram_ingestion_burst_size: u64,
+
+    /// Bytes of a label's name. Default 1024.
+    pub max_label_name_length: u64,
+    /// Bytes of a label's value, the metric's name included. Default 2048.
+    pub max_label_value_length: u64,
+    /// Default 30.
+    pub max_label_names_per_series: u64,
+    /// Bytes of all names and values of a series. Default 0.
+    pub max_labels_size_bytes: u64,
+    /// Bytes of one native histogram sample. Default 0.
+    pub max_native_histogram_sample_size_bytes: u64,
+    /// Buckets of one native histogram; more are merged. Default 0.
+    pub max_native_histogram_buckets: u64,
+    /// Bytes of a metadata's name, help and unit each. Default 1024.
+    pub max_metadata_length: u64,
+    pub reject_old_samples: bool,
+    /// Default 14 days.
+    #[serde(serialize_with = "reading::write_span")]
+    pub reject_old_samples_max_age: Millis,
+    /// How far ahead of us a sample may be. Default 10 minutes.
+    #[serde(serialize_with = "reading::write_span")]
+    pub creation_grace_period: Millis,
+    /// Default true.
+    pub enforce_metadata_metric_name: bool,
+    /// Default true.
+    pub enforce_metric_name: bool,
+    pub enable_type_and_unit_labels: bool,
+    pub enable_start_timestamp: bool,
+
+    /// Instances that a tenant is spread over under shuffle sharding; below 1 a share of them.
+    /// Default 0: all.
+    pub ingestion_tenant_shard_size: f64,
+
+    /// Series per instance. Default 5,000,000.
+    pub max_series_per_user: u64,
+    /// Series of one metric per instance. Default 50,000.
+    pub max_series_per_metric: u64,
+    pub max_native_histogram_series_per_user: u64,
+    /// Series in the cluster, before replication.
+    pub max_global_series_per_user: u64,
+    pub max_global_series_per_metric: u64,
+    pub max_global_native_histogram_series_per_user: u64,
+    pub limits_per_label_set: LabelSets,
+    pub enable_native_histograms: bool,
+
+    /// Metrics with metadata, per instance. Default 8,000.
+    pub max_metadata_per_user: u64,
+    /// Metadata of one metric, per instance. Default 10.
+    pub max_metadata_per_metric: u64,
+    pub max_global_metadata_per_user: u64,
+    pub max_global_metadata_per_metric: u64,
+
+    /// How far behind a series' newest sample another one may be. Default 0.
+    #[serde(serialize_with = "reading::write_span")]
+    pub out_of_order_time_window: Millis,
+    /// Exemplars kept; 0 leaves it to the store's setting, below 0 keeps none.
+    pub max_exemplars: i64,
+}
+
+/// See [`Limits::ingestion_rate_strategy`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IngestionRateStrategy {
+    #[default]
+    Local,
+    Global,
+}
+
+/// What the limits of series lean on elsewhere in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    pub shard_by_all_labels: bool,
+    pub active_series_metrics_enabled: bool,
+}
+
+/// Why limits cannot work with the rest of the configuration. The texts are Cortex's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitsError {
+    #[error(
+        "the ingester.max-global-series-per-user limit is unsupported if \
+         distributor.shard-by-all-labels is disabled"
+    )]
+    GlobalSeries,
+    #[error(
+        "the ingester.max-global-native-histogram-series-per-user limit is unsupported if \
+         distributor.shard-by-all-labels or ingester.active-series-metrics-enabled is disabled"
+    )]
+    GlobalNativeHistogramSeries,
+    #[error(
+        "the ingester.max-local-native-histogram-series-per-user limit is unsupported if \
+         ingester.active-series-metrics-enabled is disabled"
+    )]
+    LocalNativeHistogramSeries,
+}
+
+impl Limits {
+    /// Checks limits that are set against what they need.
+    pub fn validate(&self, support: Support) -> Result<(), LimitsError> {
+        let Support { shard_by_all_labels, active_series_metrics_enabled } = support;
+        if self.max_global_series_per_user > 0 && !shard_by_all_labels {
+            return Err(LimitsError::GlobalSeries);
+        }
+        let counted_globally = shard_by_all_labels && active_series_metrics_enabled;
+        if self.max_global_native_histogram_series_per_user > 0 && !counted_globally {
+            return Err(LimitsError::GlobalNativeHistogramSeries);
+        }
+        if self.max_native_histogram_series_per_user > 0 && !active_series_metrics_enabled {
+            return Err(LimitsError::LocalNativeHistogramSeries);
+        }
+        Ok(())
+    }
+
+    /// Settings that are legal and most likely a mistake; `place` tells where they stand.
+    pub fn warnings(&self, place: &str) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let (rate, burst) = (self.ingestion_rate, self.ingestion_burst_size);
+        let below_rate = (burst as f64) < rate;
+        if rate != RATE_UNLIMITED && below_rate && burst < REQUEST_SAMPLES_COMMON_MAX {
+            warnings.push(Warning::BurstTooSmall { place: place.to_owned(), burst });
+        }
+        let histograms_admitted = self.native_histogram_ingestion_burst_size > 0
+            || self.native_histogram_ingestion_rate == RATE_UNLIMITED;
+        if !histograms_admitted {
+            warnings.push(Warning::NativeHistogramBurstZero { place: place.to_owned() });
+        }
+        warnings
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ingestion_rate: 25_000.0,
+            native_histogram_ingestion_rate: RATE_UNLIMITED,
+            ingestion_rate_strategy: IngestionRateStrategy::Local,
+            ingestion_burst_size: 50_000,
+            native_histogram_ingestion_burst_size: 0,
+            max_label_name_length: 1024,
+            max_label_value_length: 2048,
+            max_label_names_per_series: 30,
+            max_labels_size_bytes: 0,
+            max_native_histogram_sample_size_bytes: 0,
+            max_native_histogram_buckets: 0,
+            max_metadata_length: 1024,
+            reject_old_samples: false,
+            reject_old_samples_max_age: Millis::from_secs(14 * 24 * 3600),
+            creation_grace_period: Millis::from_secs(600),
+            enforce_metadata_metric_name: true,
+            enforce_metric_name: true,
+            enable_type_and_unit_labels: false,
+            enable_start_timestamp: false,
+            ingestion_tenant_shard_size: 0.0,
+            max_series_per_user: 5_000_000,
+            max_series_per_metric: 50_000,
+            max_native_histogram_series_per_user: 0,
+            max_global_series_per_user: 0,
+            max_global_series_per_metric: 0,
+            max_global_native_histogram_series_per_user: 0,
+            limits_per_label_set: LabelSets::default(),
+            enable_native_histograms: false,
+            max_metadata_per_user: 8_000,
+            max_metadata_per_metric: 10,
+            max_global_metadata_per_user: 0,
+            max_global_metadata_per_metric: 0,
+            out_of_order_time_window: Millis(0),
+            max_exemplars: 0,
+        }
+    }
+}
+
+impl Block for Limits {
+    fn set<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        field: &mut Field<'_, A>,
+    ) -> Result<bool, A::Error> {
+        match name {
+            "ingestion_rate" => self.ingestion_rate = field.rate()?,
+            "native_histogram_ingestion_rate" => {
+                self.native_histogram_ingestion_rate = field.rate()?;
+            }
+            "ingestion_rate_strategy" => self.ingestion_rate_strategy = field.other()?,
+            "ingestion_burst_size" => self.ingestion_burst_size = field.count()?,
+            "native_histogram_ingestion_burst_size" => {
+                self.native_histogram_ingestion_burst_size = field.count()?;
+            }
+            "max_label_name_length" => self.max_label_name_length = field.count()?,
+            "max_label_value_length" => self.max_label_value_length = field.count()?,
+            "max_label_names_per_series" => self.max_label_names_per_series = field.count()?,
+            "max_labels_size_bytes" => self.max_labels_size_bytes = field.count()?,
+            "max_native_histogram_sample_size_bytes" => {
+                self.max_native_histogram_sample_size_bytes = field.count()?;
+            }
+            "max_native_histogram_buckets" => self.max_native_histogram_buckets = field.count()?,
+            "max_metadata_length" => self.max_metadata_length = field.count()?,
+            "reject_old_samples" => self.reject_old_samples = field.flag()?,
+            "reject_old_samples_max_age" => self.reject_old_samples_max_age = field.span()?,
+            "creation_grace_period" => self.creation_grace_period = field.span()?,
+            "enforce_metadata_metric_name" => {
+                self.enforce_metadata_metric_name = field.flag()?;
+            }
+            "enforce_metric_name" => self.enforce_metric_name = field.flag()?,
+            "enable_type_and_unit_labels" => {
+                self.enable_type_and_unit_labels = field.flag()?;
+            }
+            "enable_start_timestamp" => self.enable_start_timestamp = field.flag()?,
+            "ingestion_tenant_shard_size" => self.ingestion_tenant_shard_size = field.rate()?,
+            "max_series_per_user" => self.max_series_per_user = field.count()?,
+            "max_series_per_metric" => self.max_series_per_metric = field.count()?,
+            "max_native_histogram_series_per_user" => {
+                self.max_native_histogram_series_per_user = field.count()?;
+            }
+            "max_global_series_per_user" => self.max_global_series_per_user = field.count()?,
+            "max_global_series_per_metric" => self.max_global_series_per_metric = field.count()?,
+            "max_global_native_histogram_series_per_user" => {
+                self.max_global_native_histogram_series_per_user = field.count()?;
+            }
+            "limits_per_label_set" => self.limits_per_label_set = field.other()?,
+            "enable_native_histograms" => self.enable_native_histograms = field.flag()?,
+            "max_metadata_per_user" => self.max_metadata_per_user = field.count()?,
+            "max_metadata_per_metric" => self.max_metadata_per_metric = field.count()?,
+            "max_global_metadata_per_user" => self.max_global_metadata_per_user = field.count()?,
+            "max_global_metadata_per_metric" => {
+                self.max_global_metadata_per_metric = field.count()?;
+            }
+            "out_of_order_time_window" => self.out_of_order_time_window = field.span()?,
+            "max_exemplars" => self.max_exemplars = field.signed()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn is_read_past(name: &str) -> bool {
+        known_names().any(|known| known == name)
+    }
+}
+
+/// The defaults, as our own configuration gives them: there an unknown name is an error.
+impl<'de> Deserialize<'de> for Limits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut strange = Vec::new();
+        let layer = Layer { place: "", base: &Self::default(), strange: &mut strange };
+        let limits = layer.deserialize(deserializer)?;
+        match strange.first() {
+            None => Ok(limits),
+            Some(name) => Err(de::Error::custom(unknown_name(name, known_names()))),
+        }
+    }
+}
+
+/// All names that a block of limits may hold: Cortex's.
+pub fn known_names() -> impl Iterator<Item = &'static str> {
+    CORTEX_NAMES.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
+}
+
+/// The known name that somebody who wrote `name` may have meant.
+fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    // Half of the name wrong is another name.
+    let closest = known.map(|known| (strsim::damerau_levenshtein(name, known), known)).min()?;
+    (closest.0 * 2 <= name.len()).then_some(closest.1)
+}
+
+fn unknown_name<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    match nearest(name, known) {
+        Some(nearest) => format!("unknown limit {name}, did you mean {nearest}?"),
+        None => format!("unknown limit {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(yaml: &str) -> Result<Limits, String> {
+        serde_saphyr::from_str(yaml).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_vectors() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/cortex_limit_names.txt");
+        let vectors = std::fs::read_to_string(path).expect("vectors");
+        let expect: Vec<&str> = vectors.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(known_names().collect::<Vec<_>>(), expect);
+    }
+
+    #[test]
+    fn every_field_has_a_name_that_cortex_knows_and_can_be_read() {
+        let shown = serde_json::to_value(Limits::default()).expect("serializes");
+        let fields = shown.as_object().expect("fields by name");
+        assert!(fields.len() > 30);
+        for (name, value) in fields {
+            assert!(known_names().any(|known| known == name), "{name}");
+            let alone = serde_json::json!({ name: value });
+            let read: Limits = serde_json::from_value(alone).expect(name);
+            assert_eq!(read, Limits::default(), "{name}");
+            let wrong = serde_json::json!({ name: [["wrong"]] });
+            assert!(serde_json::from_value::<Limits>(wrong).is_err(), "{name} is not read");
+        }
+    }
+
+    #[test]
+    fn names_that_cortex_alone_uses_are_accepted() {
+        let all: String = known_names()
+            .filter(|name| !is_field(name))
+            .map(|name| format!("{name}: {{anything: [1]}}\n"))
+            .collect();
+        assert_eq!(read(&all), Ok(Limits::default()));
+    }
+
+    fn is_field(name: &str) -> bool {
+        serde_json::to_value(Limits::default()).expect("serializes").get(name).is_some()
+    }
+
+    #[test]
+    fn an_unknown_name_in_our_configuration_is_an_error_with_the_nearest_one() {
+        let error = read("max_serie_per_user: 5").expect_err("unknown");
+        assert!(error.contains("did you mean max_series_per_user?"), "{error}");
+        let error = serde_saphyr::from_str::<InstanceLimits>("max_tenant: 5").expect_err("unknown");
+        assert!(error.to_string().contains("did you mean max_tenants?"), "{error}");
+    }
+
+    #[test]
+    fn limits_that_lean_on_other_settings_are_checked() {
+        let all = Support { shard_by_all_labels: true, active_series_metrics_enabled: true };
+        let check = |limits: Limits, support: Support, error| {
+            assert_eq!(limits.validate(all), Ok(()));
+            assert_eq!(limits.validate(support), Err(error));
+        };
+        let by_metric = Support { shard_by_all_labels: false, ..all };
+        let uncounted = Support { active_series_metrics_enabled: false, ..all };
+        let limits = Limits { max_global_series_per_user: 1, ..Limits::default() };
+        check(limits, by_metric, LimitsError::GlobalSeries);
+        let limits = Limits { max_native_histogram_series_per_user: 1, ..Limits::default() };
+        check(limits, uncounted, LimitsError::LocalNativeHistogramSeries);
+        let limits = Limits { max_global_native_histogram_series_per_user: 1, ..Limits::default() };
+        check(limits.clone(), uncounted, LimitsError::GlobalNativeHistogramSeries);
+        check(limits, by_metric, LimitsError::GlobalNativeHistogramSeries);
+    }
+
+    #[test]
+    fn the_defaults_are_not_warned_about() {
+        assert_eq!(Limits::default().warnings("limits"), []);
+    }
+}

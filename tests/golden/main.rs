@@ -2,4 +2,7 @@
 //!
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
+mod ewma;
+mod limits;
+mod rate_limiter;
 mod vectors;

@@ -1,0 +1,260 @@
+use super::*;
+use crate::limits::Limits;
+
+fn parse(text: &str) -> RuntimeFile {
+    let instance = InstanceLimits { max_series: 7, max_tenants: 3, ..Default::default() };
+    RuntimeFile::parse(text, &Limits::default(), &instance)
+        .unwrap_or_else(|e| panic!("{}: {text}", e.0))
+}
+
+fn parse_error(text: &str) -> String {
+    match RuntimeFile::parse(text, &Limits::default(), &InstanceLimits::default()) {
+        Ok(file) => panic!("accepted {text}: {file:?}"),
+        Err(ParseError(source)) => source.to_string(),
+    }
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    parse(text).warnings.shown.iter().map(ToString::to_string).collect()
+}
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::parse(name).expect("tenant")
+}
+
+#[test]
+fn case_f4_overrides_of_one_tenant_leave_the_others_alone() {
+    let defaults = Limits { ingestion_rate: 5.0, ..Limits::default() };
+    let overrides = Overrides::new(defaults.clone(), InstanceLimits::default());
+    let file = overrides
+        .parse("overrides:\n  a:\n    max_global_series_per_user: 10\n  b:\n  c: {}\n")
+        .expect("valid");
+    assert_eq!(overrides.publish(file), 1);
+    let snapshot = overrides.load();
+    let a = Limits { max_global_series_per_user: 10, ..defaults.clone() };
+    assert_eq!(**snapshot.limits(&tenant("a")), a);
+    for other in ["b", "c", "d"] {
+        assert_eq!(**snapshot.limits(&tenant(other)), defaults, "{other}");
+    }
+    // A later file without the tenant takes its overrides away.
+    let file = overrides.parse("").expect("valid");
+    assert_eq!(overrides.publish(file), 2);
+    assert_eq!(**overrides.load().limits(&tenant("a")), defaults);
+}
+
+#[test]
+fn empty_files_and_blocks_set_nothing() {
+    for text in ["", "\n# nothing\n", "---\n", "{}", "overrides:\n", "overrides: {a: }\n"] {
+        let file = parse(text);
+        assert_eq!((file.instance, file.warnings.total), (None, 0), "{text:?}");
+    }
+}
+
+#[test]
+fn all_of_cortex_file_is_read() {
+    let file = parse(
+        "
+overrides:
+  1234: &tier
+    ingestion_rate: 1e6
+    ingestion_burst_size: 1_000_000
+    max_exemplars: -1
+    reject_old_samples: yes
+    reject_old_samples_max_age: 2w
+    creation_grace_period: 0
+    ruler_max_rules_per_rule_group: 7
+    query_priority: {enabled: true, priorities: [{priority: 1}]}
+    limits_per_label_set:
+      - label_set: {code: 200, version: 1.10}
+        limits: {max_series: 5}
+      - limits: {max_series: 1e3}
+  other:
+    <<: *tier
+    ingestion_rate: 3
+ingester_limits:
+  max_series: 100
+  max_ingestion_rate: 1.5
+hard_overrides:
+  1234: {ingestion_rate: 9}
+api_allowed_limits: [ingestion_rate]
+multi_kv_config: {mirror_enabled: true, primary: consul}
+ingester_stream_chunks_when_using_blocks: true
+",
+    );
+    assert_eq!(file.warnings, Warnings::default());
+    let limits = &file.tenants["1234"];
+    assert_eq!((limits.ingestion_rate, limits.ingestion_burst_size), (1e6, 1_000_000));
+    assert_eq!((limits.max_exemplars, limits.reject_old_samples), (-1, true));
+    assert_eq!(limits.reject_old_samples_max_age.0, 14 * 86_400_000);
+    assert_eq!(limits.creation_grace_period.0, 0);
+    let sets: Vec<_> =
+        limits.limits_per_label_set.iter().map(|set| (&*set.id, set.max_series)).collect();
+    assert_eq!(sets, [(r#"{code="200", version="1.10"}"#, 5), ("{}", 1000)]);
+    let other = &file.tenants["other"];
+    assert_eq!((other.ingestion_rate, other.ingestion_burst_size), (3.0, 1_000_000));
+    let instance = file.instance.as_ref().expect("given");
+    assert_eq!((instance.max_series, instance.max_ingestion_rate), (100, 1.5));
+    assert_eq!(instance.max_tenants, 3, "unset fields have the configuration's value");
+    assert_eq!(file.hard_overrides["1234"].ingestion_rate, 9.0);
+    assert_eq!(file.api_allowed_limits, ["ingestion_rate"]);
+}
+
+#[test]
+fn wrong_values_are_errors_that_name_their_place() {
+    let check = |values: &str, words: &[&str]| {
+        let error = parse_error(&format!("overrides:\n  tenant-a:\n    {values}\n"));
+        for word in words {
+            assert!(error.contains(word), "{word:?} not in {error:?}");
+        }
+    };
+    check("ingestion_rate: fast", &["overrides.tenant-a.ingestion_rate: \"fast\" is not a finite"]);
+    check("ingestion_rate: -1", &["ingestion_rate", "-1"]);
+    check("ingestion_rate: .inf", &["ingestion_rate"]);
+    check("ingestion_burst_size: 1.5", &["ingestion_burst_size", "1.5"]);
+    check("ingestion_burst_size: -5", &["ingestion_burst_size", "-5", "line"]);
+    check("max_series_per_user: \"5\"", &["max_series_per_user"]);
+    check("max_series_per_user: 9223372036854775808", &["max_series_per_user"]);
+    check("max_series_per_user:", &["max_series_per_user"]);
+    check("reject_old_samples: 7", &["reject_old_samples"]);
+    check("out_of_order_time_window: 10", &["out_of_order_time_window"]);
+    check("out_of_order_time_window: -10m", &["out_of_order_time_window", "-10m"]);
+    check("ingestion_rate_strategy: both", &["ingestion_rate_strategy", "both"]);
+    check("limits_per_label_set: [{max_series: 5}]", &["limits_per_label_set", "max_series"]);
+    check(
+        "limits_per_label_set: [{label_set: {a: b}}, {label_set: {a: b}}]",
+        &["duplicate per labelSet limits found. Make sure they are all unique"],
+    );
+    check("max_series_per_user: 1\n    max_series_per_user: 2", &["max_series_per_user"]);
+    assert!(parse_error("ingester_limits: {max_series: many}").contains("max_series"));
+    assert!(parse_error("--- {}\n--- {}\n").contains("multiple"));
+    parse_error("[1, 2]");
+    parse_error("overrides: [a]");
+}
+
+#[test]
+fn case_f8_a_key_in_the_wrong_block_is_a_loud_warning() {
+    assert_eq!(
+        warnings("ingester_limits: {max_global_series_per_user: 5}"),
+        ["ingester_limits: max_global_series_per_user has no effect here, it belongs under \
+             overrides.<tenant>"]
+    );
+    assert_eq!(
+        warnings("overrides: {a: {max_series: 5}}"),
+        ["overrides.a: max_series has no effect here, it belongs under ingester_limits"]
+    );
+    assert_eq!(
+        warnings("ingestion_rate: 5"),
+        ["top of the file: ingestion_rate has no effect here, it belongs under overrides.<tenant>"]
+    );
+}
+
+#[test]
+fn unknown_names_are_warnings_with_the_nearest_known_one() {
+    assert_eq!(
+        warnings(
+            "overrides: {a: {max_global_series_per_usr: 5, wombat: {deep: [1]}}}\noverride: {}"
+        ),
+        [
+            "overrides.a: unknown limit max_global_series_per_usr, did you mean \
+             max_global_series_per_user?",
+            "overrides.a: unknown limit wombat",
+            "top of the file: unknown limit override, did you mean overrides?",
+        ]
+    );
+}
+
+#[test]
+fn warnings_are_bounded_and_counted() {
+    let names: Vec<String> = (0..300).map(|i| format!("strange{i}: 1")).collect();
+    let file = parse(&names.join("\n"));
+    assert_eq!((file.warnings.shown.len(), file.warnings.total), (WARNINGS_MAX, 300));
+}
+
+#[test]
+fn case_c5_a_burst_below_a_request_is_warned_about() {
+    let low = "overrides: {a: {ingestion_rate: 13333, ingestion_burst_size: 3333}}";
+    assert_eq!(
+        warnings(low),
+        ["overrides.a: ingestion_burst_size 3333 is below the rate and below a common \
+             request; larger requests are never admitted"]
+    );
+    let fine = [
+        "{ingestion_rate: 100, ingestion_burst_size: 200}",
+        "{ingestion_rate: 1000000, ingestion_burst_size: 100000}",
+        "{ingestion_rate: 1.7976931348623157e+308, ingestion_burst_size: 0}",
+    ];
+    for limits in fine {
+        assert_eq!(warnings(&format!("overrides: {{a: {limits}}}")), [""; 0], "{limits}");
+    }
+}
+
+#[test]
+fn case_c17_a_finite_histogram_rate_without_burst_is_warned_about() {
+    let text = "overrides: {a: {native_histogram_ingestion_rate: 1000}}";
+    assert_eq!(
+        warnings(text),
+        ["overrides.a: native_histogram_ingestion_rate is finite and \
+             native_histogram_ingestion_burst_size is 0, so no native histogram is ever admitted"]
+    );
+}
+
+#[test]
+fn what_cannot_apply_to_one_tenant_is_warned_about() {
+    assert_eq!(
+        warnings("overrides: {a: {ingestion_rate_strategy: global}, '': {}}"),
+        [
+            "overrides: no tenant can have the id \"\"",
+            "overrides.a: ingestion_rate_strategy cannot differ between tenants and is ignored",
+        ]
+    );
+}
+
+#[test]
+fn case_f6_values_of_limits_that_we_do_not_use_never_block_a_reload() {
+    let text = "overrides: {a: {ruler_external_labels: {'': 7}, query_priority: nonsense}}";
+    assert_eq!(warnings(text), [""; 0]);
+}
+
+#[test]
+fn instance_limits_fall_back_to_the_configuration() {
+    let configured = InstanceLimits { max_series: 7, ..InstanceLimits::default() };
+    let overrides = Overrides::new(Limits::default(), configured.clone());
+    let publish = |text: &str| overrides.publish(overrides.parse(text).expect("valid"));
+    publish("ingester_limits: {max_tenants: 1}");
+    let both = InstanceLimits { max_tenants: 1, ..configured.clone() };
+    assert_eq!(*overrides.load().instance(), both);
+    publish("overrides: {}");
+    assert_eq!(*overrides.load().instance(), configured);
+}
+
+#[test]
+fn the_view_shows_values_in_force_and_reads_back_as_the_same_file() {
+    let overrides = Overrides::new(Limits::default(), InstanceLimits::default());
+    assert!(overrides.load().view().is_none());
+    let text = "
+overrides:
+  a:
+    max_series_per_user: 5
+    out_of_order_time_window: 90m
+    limits_per_label_set: [{label_set: {job: \"true\"}, limits: {max_series: 3}}]
+ingester_limits: {max_series: 9}
+hard_overrides: {a: {ingestion_rate: 2}}
+api_allowed_limits: [ingestion_rate]
+";
+    overrides.publish(overrides.parse(text).expect("valid"));
+    let snapshot = overrides.snapshot();
+    let yaml = snapshot.view().expect("a file is in force").to_yaml().expect("writes");
+    assert!(yaml.contains("ingestion_rate: 25000"), "{yaml}");
+    assert!(yaml.contains("out_of_order_time_window: 1h30m"), "{yaml}");
+    assert!(yaml.contains("reject_old_samples_max_age: 2w"), "{yaml}");
+    let read_back = overrides.parse(&yaml).expect("valid");
+    assert_eq!(Some(&read_back), snapshot.file(), "{yaml}");
+}
+
+#[test]
+fn ten_thousand_tenants_with_one_anchor_are_read() {
+    let mut text = String::from("overrides:\n  first: &tier {ingestion_rate: 7}\n");
+    (0..10_000).for_each(|i| text.push_str(&format!("  t{i}: *tier\n")));
+    let file = parse(&text);
+    assert_eq!((file.tenants.len(), file.warnings.total), (10_001, 0));
+}

@@ -1,0 +1,522 @@
+//! One bucket per tenant, with rates that follow the configuration.
+//!
+//! A tenant's rate and burst are asked for when its bucket is made and again once the recheck
+//! period is over, so a change of limits, or of the number of healthy distributors, is in force
+//! within that period. The caller gives them; this room knows neither limits nor rings.
+//!
+//! Buckets live in shards, each under its own lock. Two tenants share a lock by chance only, and
+//! it is held for one look-up and one take. Lock order: one shard at a time.
+
+use std::fmt;
+use std::time::Duration;
+
+use crossbeam::utils::CachePadded;
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::bucket::{Bucket, RATE_UNLIMITED};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::tenant::TenantId;
+
+/// How long a tenant's rate and burst stay in force before they are asked for again.
+pub const RECHECK_PERIOD: Duration = Duration::from_secs(10);
+
+const SHARDS: usize = 64;
+
+/// Most tenants of one shard that have a bucket.
+const SHARD_TENANTS_MAX: usize = 4096;
+
+/// Most tenants that have a bucket; at about 120 bytes each that is 32 MiB.
+///
+/// At the bound a shard first drops the buckets that are full again, once per recheck period. If
+/// that frees nothing, a tenant without a bucket is judged by a full one that is not kept: it may burst with each request, which it
+/// could have under a new name anyway, while known tenants stay limited. Counted as untracked.
+pub const TENANTS_MAX: usize = SHARDS * SHARD_TENANTS_MAX;
+
+/// How a tenant's configured rate becomes the rate of this instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// The rate is meant per instance.
+    Local,
+    /// The rate is meant for all healthy distributors together.
+    Global,
+    /// No limit, for writers inside the cluster.
+    Infinite,
+}
+
+impl Strategy {
+    /// What one instance of `healthy_instances` may admit. The burst is never divided.
+    ///
+    /// None healthy means that the ring is not known yet; then the whole rate applies here.
+    pub fn budget(self, rate: f64, burst: u64, healthy_instances: usize) -> Budget {
+        match self {
+            Self::Infinite => Budget { rate: RATE_UNLIMITED, burst: 0 },
+            Self::Global if healthy_instances > 0 && rate != RATE_UNLIMITED => {
+                Budget { rate: rate / healthy_instances as f64, burst }
+            }
+            Self::Local | Self::Global => Budget { rate, burst },
+        }
+    }
+}
+
+/// What a bucket may spend: credits per second, and most at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    pub rate: f64,
+    pub burst: u64,
+}
+
+/// Credits that a request took. Not `Clone`, so that they come back once at most.
+#[derive(Debug, PartialEq)]
+#[must_use = "a charge that may have to be given back must be kept until the request is decided"]
+pub struct Charge {
+    credits: u64,
+    taken_ns: i64,
+}
+
+impl Charge {
+    /// Parts with up to `credits` of the charge, to give back only those.
+    pub fn split(&mut self, credits: u64) -> Charge {
+        let credits = credits.min(self.credits);
+        self.credits -= credits;
+        Charge { credits, taken_ns: self.taken_ns }
+    }
+
+    pub fn credits(&self) -> u64 {
+        self.credits
+    }
+}
+
+/// A refused request: what the tenant has, and when it may come back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OverRate {
+    /// Credits per second that this instance admits.
+    pub rate: f64,
+    pub burst: u64,
+    /// Until the request would pass; `None` if it never can.
+    pub wait_ns: Option<u64>,
+    /// Size of the request in credits.
+    pub asked: u64,
+}
+
+/// What the refused request carried, as the texts count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Items {
+    Ingestion { samples: u64, metadata: u64 },
+    NativeHistograms { samples: u64 },
+}
+
+/// State of one bucket, for pages and tests; looking changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BucketView {
+    pub credits: f64,
+    pub rate: f64,
+    pub burst: u64,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub removed: usize,
+    pub kept: usize,
+}
+
+/// A limiter over all tenants.
+pub struct TenantLimiter {
+    recheck_ns: i64,
+    hasher: DefaultHashBuilder,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    untracked_total: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: HashTable<Entry>,
+    /// When a full shard may be searched for idle entries again: the search visits all of them,
+    /// and a flood of new names must not pay for it, or make others wait for it, each time.
+    search_again_ns: i64,
+}
+
+struct Entry {
+    tenant: TenantId,
+    bucket: Bucket,
+    recheck_ns: i64,
+}
+
+impl Entry {
+    /// Full, and past its recheck: a new bucket would say the same.
+    fn is_idle_at(&self, now_ns: i64) -> bool {
+        now_ns >= self.recheck_ns && self.bucket.is_full_at(now_ns)
+    }
+}
+
+impl TenantLimiter {
+    pub fn new(recheck_period: Duration) -> Self {
+        let shards = (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default())));
+        Self {
+            recheck_ns: i64::try_from(recheck_period.as_nanos()).unwrap_or(i64::MAX),
+            hasher: DefaultHashBuilder::default(),
+            shards: shards.collect(),
+            untracked_total: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `credits` from the tenant's bucket, or says why not; a refusal changes nothing.
+    ///
+    /// `budget` is called under the shard's lock, for a new bucket and once per recheck period.
+    pub fn take(
+        &self,
+        tenant: &TenantId,
+        credits: u64,
+        now_ns: i64,
+        budget: impl FnOnce() -> Budget,
+    ) -> Result<Charge, OverRate> {
+        let hash = self.hash(tenant);
+        let mut shard = self.shard(hash);
+        if let Some(entry) = shard.entries.find_mut(hash, |entry| entry.tenant == *tenant) {
+            if now_ns >= entry.recheck_ns {
+                let Budget { rate, burst } = budget();
+                if entry.bucket.rate() != rate {
+                    entry.bucket.set_rate(rate, now_ns);
+                }
+                if entry.bucket.burst() != burst {
+                    entry.bucket.set_burst(burst, now_ns);
+                }
+                entry.recheck_ns = now_ns.saturating_add(self.recheck_ns);
+            }
+            return take(&mut entry.bucket, credits, now_ns);
+        }
+        let Budget { rate, burst } = budget();
+        let mut bucket = Bucket::new(rate, burst);
+        let taken = take(&mut bucket, credits, now_ns);
+        if shard.entries.len() >= SHARD_TENANTS_MAX && now_ns >= shard.search_again_ns {
+            shard.entries.retain(|entry| !entry.is_idle_at(now_ns));
+            shard.search_again_ns = now_ns.saturating_add(self.recheck_ns);
+        }
+        if shard.entries.len() < SHARD_TENANTS_MAX {
+            let recheck_ns = now_ns.saturating_add(self.recheck_ns);
+            let entry = Entry { tenant: tenant.clone(), bucket, recheck_ns };
+            shard.entries.insert_unique(hash, entry, |entry| self.hash(&entry.tenant));
+        } else {
+            self.untracked_total.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Returns a charge that bought nothing, less what the bucket has refilled since.
+    pub fn give_back(&self, tenant: &TenantId, charge: Charge, now_ns: i64) {
+        let hash = self.hash(tenant);
+        // Without an entry the bucket was full, and would lose the charge at the brim.
+        if let Some(entry) =
+            self.shard(hash).entries.find_mut(hash, |entry| entry.tenant == *tenant)
+        {
+            entry.bucket.give_back(charge.credits, charge.taken_ns, now_ns);
+        }
+    }
+
+    pub fn view(&self, tenant: &TenantId, now_ns: i64) -> Option<BucketView> {
+        let hash = self.hash(tenant);
+        let shard = self.shard(hash);
+        let bucket = &shard.entries.find(hash, |entry| entry.tenant == *tenant)?.bucket;
+        Some(BucketView {
+            credits: bucket.credits_at(now_ns),
+            rate: bucket.rate(),
+            burst: bucket.burst(),
+        })
+    }
+
+    /// Drops the buckets of tenants that are idle and owe nothing.
+    pub fn sweep(&self, now_ns: i64) -> Swept {
+        let mut swept = Swept::default();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let before = shard.entries.len();
+            shard.entries.retain(|entry| !entry.is_idle_at(now_ns));
+            swept.kept += shard.entries.len();
+            swept.removed += before - shard.entries.len();
+        }
+        swept
+    }
+
+    /// Requests judged without a kept bucket, since the table was at [`TENANTS_MAX`].
+    pub fn untracked_total(&self) -> u64 {
+        self.untracked_total.load(Ordering::Relaxed)
+    }
+
+    fn hash(&self, tenant: &TenantId) -> u64 {
+        use std::hash::BuildHasher as _;
+        self.hasher.hash_one(tenant.as_str())
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        // The table uses the lowest bits for the slot and the topmost for its tags.
+        let index = (hash >> 32) as usize % SHARDS;
+        lock(&self.shards[index])
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // A bucket is a few numbers, each valid by itself: a panic in between leaves no bad state.
+    shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn take(bucket: &mut Bucket, credits: u64, now_ns: i64) -> Result<Charge, OverRate> {
+    if bucket.take(credits, now_ns) {
+        return Ok(Charge { credits, taken_ns: now_ns });
+    }
+    Err(OverRate {
+        rate: bucket.rate(),
+        burst: bucket.burst(),
+        wait_ns: bucket.wait_ns(credits, now_ns),
+        asked: credits,
+    })
+}
+
+impl OverRate {
+    /// The request is larger than the burst: the same request can never pass.
+    pub fn is_over_burst(&self) -> bool {
+        self.asked > self.burst
+    }
+
+    /// Value of the `reason` label. `parity` keeps to Cortex's reasons.
+    pub fn reason(&self, items: Items, parity: bool) -> &'static str {
+        match (items, !parity && self.is_over_burst()) {
+            (Items::Ingestion { .. }, false) => "rate_limited",
+            (Items::Ingestion { .. }, true) => "burst_exceeded",
+            (Items::NativeHistograms { .. }, false) => "native_histogram_rate_limited",
+            (Items::NativeHistograms { .. }, true) => "native_histogram_burst_exceeded",
+        }
+    }
+
+    /// Cortex's text, to the letter; it names the rate even where the burst refused.
+    pub fn cortex_text(&self, items: Items) -> String {
+        let rate = GoFloat(self.rate);
+        match items {
+            Items::Ingestion { samples, metadata } => format!(
+                "ingestion rate limit ({rate}) exceeded while adding {samples} samples and \
+                 {metadata} metadata"
+            ),
+            Items::NativeHistograms { samples } => format!(
+                "native histogram ingestion rate limit ({rate}) exceeded while adding {samples} \
+                 native histogram samples"
+            ),
+        }
+    }
+
+    /// Our text: Cortex's sentence with the tenant's whole rate where it is divided, and a
+    /// sentence of its own for a request that can never pass.
+    pub fn text(&self, items: Items, global_rate: Option<f64>) -> String {
+        if self.is_over_burst() {
+            let (limit, carried) = match items {
+                Items::Ingestion { samples, metadata } => {
+                    ("ingestion", format!("{samples} samples and {metadata} metadata"))
+                }
+                Items::NativeHistograms { samples } => {
+                    ("native histogram ingestion", format!("{samples} native histogram samples"))
+                }
+            };
+            return format!(
+                "{limit} burst size ({}) is smaller than this request of {} items, which can \
+                 never be admitted: {carried}; send smaller requests or raise the burst size",
+                self.burst, self.asked
+            );
+        }
+        let sentence = self.cortex_text(items);
+        match global_rate {
+            None => sentence,
+            Some(rate) => format!(
+                "{sentence} (global limit: {} actual local limit: {})",
+                GoFloat(rate),
+                GoFloat(self.rate)
+            ),
+        }
+    }
+}
+
+/// A double as Go's `%v` prints it: shortest digits, with an exponent below 1e-4 and from 1e6 on.
+struct GoFloat(f64);
+
+impl fmt::Display for GoFloat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scientific = format!("{:e}", self.0);
+        let Some((digits, exponent)) = scientific.split_once('e') else {
+            return write!(f, "{}", self.0);
+        };
+        let exponent: i32 = exponent.parse().map_err(|_| fmt::Error)?;
+        if (-4..6).contains(&exponent) {
+            return write!(f, "{}", self.0);
+        }
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(f, "{digits}e{sign}{:02}", exponent.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: i64 = 1_000_000_000;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::parse(name).expect("valid tenant")
+    }
+
+    fn budget(rate: f64, burst: u64) -> impl Fn() -> Budget {
+        move || Budget { rate, burst }
+    }
+
+    #[test]
+    fn strategies_divide_the_rate_and_never_the_burst() {
+        let check = |strategy: Strategy, healthy, rate, burst| {
+            assert_eq!(strategy.budget(100.0, 50, healthy), Budget { rate, burst });
+        };
+        check(Strategy::Local, 4, 100.0, 50);
+        check(Strategy::Global, 4, 25.0, 50);
+        check(Strategy::Global, 0, 100.0, 50);
+        check(Strategy::Infinite, 4, RATE_UNLIMITED, 0);
+        let unlimited = Strategy::Global.budget(RATE_UNLIMITED, 0, 4);
+        assert_eq!(unlimited.rate, RATE_UNLIMITED);
+    }
+
+    #[test]
+    fn case_c5_a_request_over_the_burst_is_told_it_never_passes() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        let over = limiter
+            .take(&tenant("a"), 5_000, 0, budget(13_333.0, 3_333))
+            .expect_err("larger than the burst");
+        assert!(over.is_over_burst());
+        assert_eq!(over.wait_ns, None);
+        let items = Items::Ingestion { samples: 5_000, metadata: 0 };
+        assert_eq!(
+            over.text(items, None),
+            "ingestion burst size (3333) is smaller than this request of 5000 items, which can \
+             never be admitted: 5000 samples and 0 metadata; send smaller requests or raise the \
+             burst size"
+        );
+        assert_eq!(
+            over.cortex_text(items),
+            "ingestion rate limit (13333) exceeded while adding 5000 samples and 0 metadata"
+        );
+    }
+
+    #[test]
+    fn case_c10_rate_and_burst_have_their_own_texts_and_reasons() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        let items = Items::Ingestion { samples: 30_000, metadata: 0 };
+        let burst =
+            limiter.take(&tenant("a"), 30_000, 0, budget(10.0, 20_000)).expect_err("over burst");
+        let _kept = limiter.take(&tenant("a"), 20_000, 0, budget(10.0, 20_000)).expect("fits");
+        let rate = limiter.take(&tenant("a"), 1, 0, budget(10.0, 20_000)).expect_err("over rate");
+        assert_eq!(burst.reason(items, false), "burst_exceeded");
+        assert_eq!(rate.reason(items, false), "rate_limited");
+        assert_eq!(burst.reason(items, true), "rate_limited");
+        assert_ne!(burst.text(items, None), rate.text(items, None));
+        let histograms = Items::NativeHistograms { samples: 1 };
+        assert_eq!(rate.reason(histograms, false), "native_histogram_rate_limited");
+        assert_eq!(
+            rate.text(histograms, None),
+            "native histogram ingestion rate limit (10) exceeded while adding 1 native histogram \
+             samples"
+        );
+    }
+
+    #[test]
+    fn case_c9_the_text_names_the_global_rate_beside_the_share() {
+        let over = OverRate { rate: 200.0, burst: 10, wait_ns: Some(1), asked: 1 };
+        assert_eq!(
+            over.text(Items::Ingestion { samples: 1, metadata: 2 }, Some(2_000.0)),
+            "ingestion rate limit (200) exceeded while adding 1 samples and 2 metadata (global \
+             limit: 2000 actual local limit: 200)"
+        );
+    }
+
+    #[test]
+    fn case_c17_finite_histogram_rate_without_burst_refuses_histograms_only() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        assert!(limiter.take(&tenant("a"), 1, 0, budget(1_000.0, 0)).is_err());
+        assert!(limiter.take(&tenant("a"), 0, 0, budget(1_000.0, 0)).is_ok());
+    }
+
+    #[test]
+    fn case_c18_dropped_histograms_are_given_back() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        let mut charge = limiter.take(&tenant("a"), 20, 0, budget(1.0, 100)).expect("fits");
+        let histograms = charge.split(10);
+        assert_eq!((charge.credits(), histograms.credits()), (10, 10));
+        limiter.give_back(&tenant("a"), histograms, 0);
+        assert_eq!(limiter.view(&tenant("a"), 0).expect("has a bucket").credits, 90.0);
+    }
+
+    #[test]
+    fn case_c19_new_limits_are_in_force_after_the_recheck_period() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        let a = tenant("a");
+        assert!(limiter.take(&a, 1, 0, budget(1.0, 100)).is_ok());
+        assert!(limiter.take(&a, 50, 10 * SEC - 1, budget(1.0, 20)).is_ok());
+        assert!(limiter.take(&a, 21, 10 * SEC, budget(1.0, 20)).is_err());
+        let view = limiter.view(&a, 10 * SEC).expect("has a bucket");
+        assert_eq!((view.credits, view.burst), (20.0, 20));
+    }
+
+    #[test]
+    fn case_r20_a_refusal_further_in_leaves_this_bucket_as_it_was() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        let charge = limiter.take(&tenant("a"), 8, 5, budget(0.0, 10)).expect("fits");
+        limiter.give_back(&tenant("a"), charge, 5);
+        assert!(limiter.take(&tenant("a"), 10, 5, budget(0.0, 10)).is_ok());
+    }
+
+    #[test]
+    fn sweeping_removes_only_idle_full_buckets() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        assert!(limiter.take(&tenant("quick"), 1, 0, budget(100.0, 10)).is_ok());
+        assert!(limiter.take(&tenant("slow"), 10, 0, budget(0.5, 10)).is_ok());
+        assert_eq!(limiter.sweep(SEC), Swept { removed: 0, kept: 2 });
+        assert_eq!(limiter.sweep(10 * SEC), Swept { removed: 1, kept: 1 });
+        assert_eq!(limiter.sweep(20 * SEC), Swept { removed: 1, kept: 0 });
+    }
+
+    #[test]
+    fn case_r40_many_tenants_use_bounded_memory() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        for i in 0..TENANTS_MAX + 20_000 {
+            let _ = limiter.take(&tenant(&format!("t{i}")), 1, 0, budget(0.0, 10));
+        }
+        assert!(limiter.sweep(0).kept <= TENANTS_MAX);
+        assert!(limiter.untracked_total() > 0);
+    }
+
+    #[test]
+    fn case_r45_contended_tenants_get_exactly_their_burst() {
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        let a = tenant("a");
+        let admitted: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        (0..500)
+                            .filter(|_| limiter.take(&a, 1, 0, budget(0.0, 100)).is_ok())
+                            .count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        assert_eq!(admitted, 100);
+    }
+
+    #[test]
+    fn rates_are_printed_as_go_does() {
+        let check = |rate: f64, text: &str| assert_eq!(GoFloat(rate).to_string(), text);
+        check(0.0, "0");
+        check(5.0, "5");
+        check(0.1, "0.1");
+        check(0.3333333333333333, "0.3333333333333333");
+        check(100_000.0, "100000");
+        check(1e6, "1e+06");
+        check(1_234_567.5, "1.2345675e+06");
+        check(1e21, "1e+21");
+        check(0.0001, "0.0001");
+        check(0.00001, "1e-05");
+        check(RATE_UNLIMITED, "1.7976931348623157e+308");
+    }
+}
