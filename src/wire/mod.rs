@@ -6,6 +6,7 @@
 pub mod histogram;
 pub mod remote_read;
 pub mod remote_write;
+pub mod rewrite;
 pub mod ring_desc;
 pub mod signature;
 pub mod status;

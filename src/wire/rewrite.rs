@@ -1,0 +1,55 @@
+//! A request with some of its series left out or under other labels; all else byte for byte.
+
+use super::cursor::{BYTES, Cursor};
+use super::writer::push_counted;
+use crate::labels::LabelsBuf;
+
+/// What becomes of one series.
+pub enum Edit {
+    Keep,
+    Drop,
+    Relabel(LabelsBuf),
+}
+
+/// Applies `edit` to each series by its number. `body` has been read and found sound; a part of
+/// it that is not is left out with all that follows.
+pub fn rewrite(body: &[u8], mut edit: impl FnMut(usize) -> Edit) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(body.len());
+    let mut cursor = Cursor::new(body);
+    let mut series = 0;
+    while let Ok(Some(tag)) = cursor.tag("WriteRequest") {
+        if tag.number != 1 || tag.wire_type != BYTES {
+            if cursor.skip(tag).is_err() {
+                break;
+            }
+            kept.extend_from_slice(cursor.since(tag.start));
+            continue;
+        }
+        let Ok(message) = cursor.counted() else {
+            break;
+        };
+        match edit(series) {
+            Edit::Keep => kept.extend_from_slice(cursor.since(tag.start)),
+            Edit::Drop => {}
+            Edit::Relabel(labels) => push_counted(&mut kept, 1, &relabelled(message, &labels)),
+        }
+        series += 1;
+    }
+    kept
+}
+
+/// A series' message with its labels replaced and put in front.
+fn relabelled(message: &[u8], labels: &LabelsBuf) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len());
+    out.extend_from_slice(labels.as_labels().as_bytes());
+    let mut cursor = Cursor::new(message);
+    while let Ok(Some(tag)) = cursor.tag("TimeSeries") {
+        if cursor.skip(tag).is_err() {
+            break;
+        }
+        if tag.number != 1 {
+            out.extend_from_slice(cursor.since(tag.start));
+        }
+    }
+    out
+}
