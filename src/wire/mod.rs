@@ -9,6 +9,7 @@ pub mod remote_write;
 pub mod signature;
 pub mod status;
 pub mod stream;
+pub mod text;
 pub mod write_request;
 
 mod cursor;
