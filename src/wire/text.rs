@@ -89,8 +89,7 @@ mod tests {
         check(f64::INFINITY, "+Inf");
         check(f64::NEG_INFINITY, "-Inf");
         // As near to ...562 as to ...563.
-        check(-1.000_038_146_972_656_25, "-1.0000381469726562");
-        check(1.010_017_395_019_531_25, "1.0100173950195312");
+        check(-1.0 - 2.5 / 65_536.0, "-1.0000381469726562");
         assert_eq!(FixedDouble(0.1).to_string(), "0.100000");
         assert_eq!(FixedDouble(f64::NEG_INFINITY).to_string(), "-Inf");
     }
