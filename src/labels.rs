@@ -210,31 +210,35 @@ pub(crate) fn push_canonical(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// of line.
 #[inline]
 pub(crate) fn canonical_prefix(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(&[LABEL_TAG, label_len, first_tag, name_len]) = bytes.get(at..at + 4) {
-        let end = at + 2 + usize::from(label_len);
-        let value_tag_at = at + 4 + usize::from(name_len);
-        let short = label_len < 0x80 && first_tag == NAME_TAG && name_len != 0;
-        at = match bytes.get(value_tag_at..value_tag_at + 2) {
-            Some(&[VALUE_TAG, value_len]) if short => {
-                let value_end = value_tag_at + 2 + usize::from(value_len);
-                if value_len == 0 || value_end != end || end > bytes.len() {
-                    return at;
-                }
-                end
-            }
-            _ => match canonical_label_end(bytes, at) {
-                Some(end) => end,
-                None => return at,
-            },
-        };
+    let mut rest = bytes;
+    loop {
+        // The next label's place follows from this one's length alone, so that the checks of
+        // several labels overlap.
+        if let [LABEL_TAG, label_len, tail @ ..] = rest
+            && *label_len < 0x80
+            && let Some((label, after)) = tail.split_at_checked((*label_len).into())
+            && let [NAME_TAG, name_len @ 1..=0x7f, label @ ..] = label
+            && let Some([VALUE_TAG, value_len @ 1..=0x7f, value @ ..]) =
+                label.get(usize::from(*name_len)..)
+            && value.len() == usize::from(*value_len)
+        {
+            rest = after;
+            continue;
+        }
+        let at = bytes.len() - rest.len();
+        match canonical_label_end(bytes, at) {
+            Some(end) => rest = &bytes[end..],
+            None => return at,
+        }
     }
-    at
 }
 
 /// End of the label at `at` if it is canonical; any lengths, name left out or not.
 #[inline(never)]
 fn canonical_label_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&LABEL_TAG) {
+        return None;
+    }
     let (label_len, width) = shortest_len(bytes, at + 1)?;
     let mut at = at + 1 + width;
     let label = bytes.get(..at.checked_add(label_len)?)?;

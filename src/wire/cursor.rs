@@ -113,6 +113,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline(never)]
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {

@@ -11,6 +11,7 @@ pub mod ring_desc;
 pub mod signature;
 pub mod status;
 pub mod stream;
+pub mod text;
 pub mod write_request;
 
 mod cursor;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Count, Histogram, Side, Span};
+use crate::wire::text::{FixedDouble, ShortestDouble};
 
 const SCHEMA_EXPONENTIAL_MIN: i32 = -4;
 const SCHEMA_EXPONENTIAL_MAX: i32 = 8;
@@ -22,7 +23,7 @@ pub enum HistogramError {
          absence of NaN)"
     )]
     CountMismatch { found: u64, count: u64 },
-    #[error("observation count is  {}: histogram's observation count is negative", Shortest(*.0))]
+    #[error("observation count is  {}: histogram's observation count is negative", ShortestDouble(*.0))]
     NegativeCount(f64),
     #[error(
         "{side} side: bucket number {number} has observation count of {count}: histogram has a \
@@ -32,7 +33,7 @@ pub enum HistogramError {
     #[error(
         "zero bucket has observation count of {}: histogram has a bucket whose observation \
          count is negative",
-        Shortest(*.0)
+        ShortestDouble(*.0)
     )]
     NegativeZeroBucket(f64),
     #[error(
@@ -53,8 +54,8 @@ pub enum HistogramError {
     #[error(
         "custom buckets: previous bound is {} and current is {}: histogram custom bounds must be \
          in strictly increasing order",
-        Fixed6(*.previous),
-        Fixed6(*.current)
+        FixedDouble(*.previous),
+        FixedDouble(*.current)
     )]
     BoundsNotIncreasing { previous: f64, current: f64 },
     #[error(
@@ -118,7 +119,7 @@ impl fmt::Display for BucketCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(count) => count.fmt(f),
-            Self::Float(count) => Shortest(*count).fmt(f),
+            Self::Float(count) => ShortestDouble(*count).fmt(f),
         }
     }
 }
@@ -305,46 +306,4 @@ fn check_counts(side: Side, counts: &[f64]) -> Result<(), HistogramError> {
         }
         None => Ok(()),
     }
-}
-
-/// A double as Go's `%v` prints it: shortest digits, exponent below 1e-4 and from 1e6 on.
-struct Shortest(f64);
-
-impl fmt::Display for Shortest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.0;
-        if !value.is_finite() {
-            return write_not_finite(f, value);
-        }
-        if value == 0.0 || (1e-4..1e6).contains(&value.abs()) {
-            return write!(f, "{value}");
-        }
-        let text = format!("{value:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, exponent) = match exponent.strip_prefix('-') {
-            Some(exponent) => ('-', exponent),
-            None => ('+', exponent),
-        };
-        write!(f, "{digits}e{sign}{exponent:0>2}")
-    }
-}
-
-/// A double as Go's `%f` prints it.
-struct Fixed6(f64);
-
-impl fmt::Display for Fixed6 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.0.is_finite() {
-            return write_not_finite(f, self.0);
-        }
-        write!(f, "{:.6}", self.0)
-    }
-}
-
-fn write_not_finite(f: &mut fmt::Formatter<'_>, value: f64) -> fmt::Result {
-    f.write_str(match value {
-        _ if value.is_nan() => "NaN",
-        f64::INFINITY => "+Inf",
-        _ => "-Inf",
-    })
 }

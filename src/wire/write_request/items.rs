@@ -57,6 +57,13 @@ pub struct Sample {
 impl Sample {
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        // What nearly every sender writes: value, then time, and nothing else.
+        if let [0x09, a, b, c, d, e, f, g, h, 0x10, time @ ..] = bytes
+            && let Some(timestamp_ms) = whole_varint(time)
+        {
+            let value = f64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
+            return Ok(Self { value, timestamp_ms, start_timestamp_ms: 0 });
+        }
         let mut sample = Self::default();
         let mut cursor = Cursor::new(bytes);
         while let Some(tag) = cursor.tag("Sample")? {
@@ -189,4 +196,21 @@ pub(super) fn read_label(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
         }
     }
     Ok((name, value))
+}
+
+/// The varint that fills `bytes` to the last; short enough to need no check of its width.
+#[inline]
+fn whole_varint(bytes: &[u8]) -> Option<i64> {
+    if !(1..=9).contains(&bytes.len()) {
+        return None;
+    }
+    let mut v = 0u64;
+    let last = bytes.len() - 1;
+    for (i, &b) in bytes.iter().enumerate() {
+        if (b < 0x80) != (i == last) {
+            return None;
+        }
+        v |= u64::from(b & 0x7f) << (7 * i);
+    }
+    Some(v as i64)
 }
