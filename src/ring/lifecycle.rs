@@ -313,7 +313,7 @@ impl Lifecycle {
                 actions.push(Action::Schedule { timer: Timer::Heartbeat, after_ms });
                 // While a step is unfinished it may have arrived without our knowing; a plain
                 // heartbeat would take it back.
-                actions.push(Action::Write(self.unfinished()));
+                actions.extend(self.unfinished().map(Action::Write));
             }
             (Timer::Join, Phase::Waiting) => {
                 self.phase = Phase::Joining;
@@ -323,7 +323,7 @@ impl Lifecycle {
                 self.phase = Phase::Verifying;
                 actions.push(Action::Write(self.verify()));
             }
-            (Timer::Retry, _) => actions.push(Action::Write(self.unfinished())),
+            (Timer::Retry, _) => actions.extend(self.unfinished().map(Action::Write)),
             (Timer::Check, _) if self.readiness != Readiness::Ready => actions.push(Action::Check),
             (Timer::FinalSleep, Phase::Sleeping) if self.settings.unregister_on_shutdown => {
                 self.phase = Phase::Unregistering { failures: 0 };
@@ -427,12 +427,19 @@ impl Lifecycle {
         match self.phase {
             Phase::New => self.finish(true, actions),
             Phase::Leaving | Phase::Sleeping | Phase::Unregistering { .. } | Phase::Over => {}
-            _ => {
+            phase => {
                 self.phase = Phase::Leaving;
+                // A step that failed may have put us into service without our knowing. Then
+                // joining without observing ends as service does, while tokens that were still
+                // being observed go back to JOINING: the next life has to observe them again.
+                let may_serve = self.member.state == InstanceState::Active
+                    || (phase == Phase::Joining && self.settings.observe_period_ms == 0);
                 // READONLY takes no writes already, and readers extend their shards over it but
                 // not over LEAVING. Before we served, there is nothing to leave.
-                if self.member.state == InstanceState::Active {
+                if may_serve {
                     self.member.state = InstanceState::Leaving;
+                }
+                if may_serve || phase == Phase::Verifying {
                     actions.push(Action::Write(Change::Refresh));
                 }
             }
@@ -445,13 +452,17 @@ impl Lifecycle {
     }
 
     /// The write that the phase waits for, or a heartbeat where it waits for none.
-    fn unfinished(&self) -> Change {
+    fn unfinished(&self) -> Option<Change> {
         match self.phase {
-            Phase::Registering => Change::Register,
-            Phase::Joining => self.join(),
-            Phase::Verifying => self.verify(),
-            Phase::Unregistering { .. } => Change::Unregister,
-            _ => Change::Refresh,
+            Phase::New | Phase::Over => None,
+            Phase::Registering => Some(Change::Register),
+            Phase::Joining => Some(self.join()),
+            Phase::Verifying => Some(self.verify()),
+            Phase::Waiting | Phase::Observing | Phase::Running => Some(Change::Refresh),
+            // Who goes before having joined keeps nothing alive, and may not even be in there.
+            Phase::Leaving | Phase::Sleeping if self.member.state == InstanceState::Pending => None,
+            Phase::Leaving | Phase::Sleeping => Some(Change::Refresh),
+            Phase::Unregistering { .. } => Some(Change::Unregister),
         }
     }
 

@@ -201,6 +201,6 @@ mod tests {
         assert_eq!(decode_either(CODEC, b"{raw").unwrap().stored_at_ms, None);
         assert_eq!(decode_either(CODEC, b"garbage").unwrap_err(), "not raw");
         assert!(decode_either(CODEC, b"{garbage").unwrap_err().contains("/ring page"));
-        assert!(decode_either(CODEC, PAGE[..60].as_bytes()).is_err(), "a page cut short");
+        assert!(decode_either(CODEC, &PAGE.as_bytes()[..60]).is_err(), "a page cut short");
     }
 }
