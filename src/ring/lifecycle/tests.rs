@@ -1,5 +1,6 @@
 use super::*;
 use crate::ring::lifecycler::testing::{START_S, instance, ring_of};
+use crate::ring::model::Instance;
 use std::collections::BTreeMap;
 
 use InstanceState::{Active, Joining, Leaving, Pending, ReadOnly};
