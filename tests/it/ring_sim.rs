@@ -478,7 +478,7 @@ impl Sim {
             || self.nodes[operation.node].life_no != operation.life_no;
         assert!(is_same_time || may_switch, "{id} {change:?} forgot when it registered");
         assert!(
-            may_follow(change, old.state, new.state),
+            may_follow(change, old, new.state),
             "{id} {change:?}: {:?} → {:?}",
             old.state,
             new.state
@@ -580,10 +580,13 @@ impl Node {
 }
 
 /// Whether one change may turn `old` into `new` in the ring.
-fn may_follow(change: &Change, old: InstanceState, new: InstanceState) -> bool {
+fn may_follow(change: &Change, old_entry: &Instance, new: InstanceState) -> bool {
+    let old = old_entry.state;
     match change {
         Change::Register => match old {
             Joining | Pending => new == Pending,
+            // Without tokens there is nothing to resume.
+            Leaving if old_entry.tokens.is_empty() => new == Pending,
             Leaving => matches!(new, Active | ReadOnly),
             other => new == other,
         },
