@@ -17,13 +17,16 @@
 //! Invariants: an event asks for one write at most; after `Unregister` was asked for, no write
 //! that could bring the entry back is; readiness never goes back.
 
-use rand::RngExt;
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
+mod readiness;
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::ring::lifecycle::readiness::Readiness;
 use crate::ring::merge::{self, Change, Member};
-use crate::ring::model::{Instance, InstanceState, RingModel, Token};
-use crate::units::Millis;
+use crate::ring::model::{InstanceState, RingModel, Token};
+
+pub use readiness::NotReady;
 
 /// Pause before a failed write is tried again; jittered by half, so that members which failed
 /// together do not meet again.
@@ -121,27 +124,6 @@ pub struct Applied {
     pub ring_ready: Result<(), NotReady>,
 }
 
-/// Why we are not ready. The texts are Cortex's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotReady {
-    #[error("this instance owns no tokens")]
-    NoTokens,
-    #[error("no tokens in ring")]
-    NoTokensInRing,
-    #[error("no ring returned from the KV store")]
-    NoRing,
-    #[error("error talking to the KV store: {0}")]
-    Store(String),
-    #[error("instance {0} not found in the ring")]
-    NotFound(String),
-    #[error("instance {0} past heartbeat timeout")]
-    PastHeartbeat(String),
-    #[error("instance {addr} in state {}", state.name())]
-    InState { addr: String, state: InstanceState },
-    #[error("waiting for {0} after being ready")]
-    MinReadyDuration(Millis),
-}
-
 /// A change of state that no operator may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("changing instance state from {} -> {} is disallowed", from.name(), to.name())]
@@ -172,14 +154,6 @@ pub struct Lifecycle {
     saved: Heritage,
     readiness: Readiness,
     rng: SmallRng,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Readiness {
-    Not(NotReady),
-    /// All was fine since then, Unix milliseconds.
-    Since(i64),
-    Ready,
 }
 
 impl Lifecycle {
@@ -273,13 +247,13 @@ impl Lifecycle {
     pub fn apply(&mut self, change: &Change, ring: &mut RingModel, now_ms: i64) -> Applied {
         let now_s = now_ms.div_euclid(1000);
         let member = merge::apply(change, &self.member, ring, now_s, &mut self.rng);
-        let ring_ready = self.check(&member.tokens, ring, now_ms);
+        let ring_ready = readiness::check(&self.settings, &member.tokens, ring, now_ms);
         Applied { member, ring_ready }
     }
 
     /// What `ring` says about our readiness.
     pub fn check_ring(&self, ring: &RingModel, now_ms: i64) -> Result<(), NotReady> {
-        self.check(&self.member.tokens, ring, now_ms)
+        readiness::check(&self.settings, &self.member.tokens, ring, now_ms)
     }
 
     pub fn member(&self) -> &Member {
@@ -292,13 +266,7 @@ impl Lifecycle {
 
     /// Ok once, and from then on for good.
     pub fn readiness(&self) -> Result<(), NotReady> {
-        match &self.readiness {
-            Readiness::Ready => Ok(()),
-            Readiness::Since(_) => {
-                Err(NotReady::MinReadyDuration(Millis(self.settings.min_ready_duration_ms)))
-            }
-            Readiness::Not(reason) => Err(reason.clone()),
-        }
+        self.readiness.outcome(self.settings.min_ready_duration_ms)
     }
 
     fn on_fired(&mut self, timer: Timer, actions: &mut Vec<Action>) {
@@ -313,7 +281,7 @@ impl Lifecycle {
                 actions.push(Action::Schedule { timer: Timer::Heartbeat, after_ms });
                 // While a step is unfinished it may have arrived without our knowing; a plain
                 // heartbeat would take it back.
-                actions.push(Action::Write(self.unfinished()));
+                actions.extend(self.unfinished().map(Action::Write));
             }
             (Timer::Join, Phase::Waiting) => {
                 self.phase = Phase::Joining;
@@ -323,7 +291,7 @@ impl Lifecycle {
                 self.phase = Phase::Verifying;
                 actions.push(Action::Write(self.verify()));
             }
-            (Timer::Retry, _) => actions.push(Action::Write(self.unfinished())),
+            (Timer::Retry, _) => actions.extend(self.unfinished().map(Action::Write)),
             (Timer::Check, _) if self.readiness != Readiness::Ready => actions.push(Action::Check),
             (Timer::FinalSleep, Phase::Sleeping) if self.settings.unregister_on_shutdown => {
                 self.phase = Phase::Unregistering { failures: 0 };
@@ -411,15 +379,11 @@ impl Lifecycle {
         actions: &mut Vec<Action>,
     ) {
         self.judge(outcome, now_ms, actions);
-        let after_ms = match self.readiness {
-            Readiness::Ready => return,
-            Readiness::Not(_) => CHECK_MS,
-            Readiness::Since(since_ms) => {
-                let waited_ms = u64::try_from(now_ms - since_ms).unwrap_or(0);
-                let left_ms = self.settings.min_ready_duration_ms.saturating_sub(waited_ms);
-                left_ms.clamp(1, CHECK_MS)
-            }
-        };
+        if self.readiness == Readiness::Ready {
+            return;
+        }
+        let left_ms = self.readiness.left_ms(now_ms, self.settings.min_ready_duration_ms);
+        let after_ms = left_ms.clamp(1, CHECK_MS);
         actions.push(Action::Schedule { timer: Timer::Check, after_ms });
     }
 
@@ -427,12 +391,19 @@ impl Lifecycle {
         match self.phase {
             Phase::New => self.finish(true, actions),
             Phase::Leaving | Phase::Sleeping | Phase::Unregistering { .. } | Phase::Over => {}
-            _ => {
+            phase => {
                 self.phase = Phase::Leaving;
+                // A step that failed may have put us into service without our knowing. Then
+                // joining without observing ends as service does, while tokens that were still
+                // being observed go back to JOINING: the next life has to observe them again.
+                let may_serve = self.member.state == InstanceState::Active
+                    || (phase == Phase::Joining && self.settings.observe_period_ms == 0);
                 // READONLY takes no writes already, and readers extend their shards over it but
                 // not over LEAVING. Before we served, there is nothing to leave.
-                if self.member.state == InstanceState::Active {
+                if may_serve {
                     self.member.state = InstanceState::Leaving;
+                }
+                if may_serve || phase == Phase::Verifying {
                     actions.push(Action::Write(Change::Refresh));
                 }
             }
@@ -445,13 +416,17 @@ impl Lifecycle {
     }
 
     /// The write that the phase waits for, or a heartbeat where it waits for none.
-    fn unfinished(&self) -> Change {
+    fn unfinished(&self) -> Option<Change> {
         match self.phase {
-            Phase::Registering => Change::Register,
-            Phase::Joining => self.join(),
-            Phase::Verifying => self.verify(),
-            Phase::Unregistering { .. } => Change::Unregister,
-            _ => Change::Refresh,
+            Phase::New | Phase::Over => None,
+            Phase::Registering => Some(Change::Register),
+            Phase::Joining => Some(self.join()),
+            Phase::Verifying => Some(self.verify()),
+            Phase::Waiting | Phase::Observing | Phase::Running => Some(Change::Refresh),
+            // Who goes before having joined keeps nothing alive, and may not even be in there.
+            Phase::Leaving | Phase::Sleeping if self.member.state == InstanceState::Pending => None,
+            Phase::Leaving | Phase::Sleeping => Some(Change::Refresh),
+            Phase::Unregistering { .. } => Some(Change::Unregister),
         }
     }
 
@@ -475,53 +450,8 @@ impl Lifecycle {
     }
 
     fn judge(&mut self, outcome: Result<(), NotReady>, now_ms: i64, actions: &mut Vec<Action>) {
-        let since_ms = match (&self.readiness, outcome) {
-            (Readiness::Ready, _) => return,
-            (_, Err(reason)) => {
-                self.readiness = Readiness::Not(reason);
-                return;
-            }
-            (Readiness::Since(since_ms), Ok(())) => *since_ms,
-            (Readiness::Not(_), Ok(())) => now_ms,
-        };
-        let waited_ms = u64::try_from(now_ms - since_ms).unwrap_or(0);
-        if waited_ms < self.settings.min_ready_duration_ms {
-            self.readiness = Readiness::Since(since_ms);
-            return;
-        }
-        self.readiness = Readiness::Ready;
-        actions.push(Action::BecomeReady);
-    }
-
-    fn check(&self, own: &[Token], ring: &RingModel, now_ms: i64) -> Result<(), NotReady> {
-        if own.is_empty() {
-            return Err(NotReady::NoTokens);
-        }
-        let id = &self.settings.id;
-        if !self.settings.readiness_check_ring_health {
-            let entry = ring.instances.get(id).ok_or_else(|| NotReady::NotFound(id.clone()))?;
-            return self.check_entry(entry, now_ms);
-        }
-        // A tombstone of a gossiped ring is no member.
-        let members = || ring.instances.values().filter(|m| m.state != InstanceState::Left);
-        for entry in members() {
-            self.check_entry(entry, now_ms)?;
-        }
-        if members().all(|entry| entry.tokens.is_empty()) {
-            return Err(NotReady::NoTokensInRing);
-        }
-        Ok(())
-    }
-
-    fn check_entry(&self, entry: &Instance, now_ms: i64) -> Result<(), NotReady> {
-        let timeout_ms = i64::try_from(self.settings.heartbeat_timeout_ms).unwrap_or(i64::MAX);
-        let age_ms = now_ms.saturating_sub(entry.timestamp_s.saturating_mul(1000));
-        if timeout_ms > 0 && age_ms > timeout_ms {
-            return Err(NotReady::PastHeartbeat(entry.addr.clone()));
-        }
-        match entry.state {
-            InstanceState::Active | InstanceState::ReadOnly => Ok(()),
-            state => Err(NotReady::InState { addr: entry.addr.clone(), state }),
+        if self.readiness.judge(outcome, now_ms, self.settings.min_ready_duration_ms) {
+            actions.push(Action::BecomeReady);
         }
     }
 

@@ -201,6 +201,36 @@ mod tests {
         assert_eq!(decode_either(CODEC, b"{raw").unwrap().stored_at_ms, None);
         assert_eq!(decode_either(CODEC, b"garbage").unwrap_err(), "not raw");
         assert!(decode_either(CODEC, b"{garbage").unwrap_err().contains("/ring page"));
-        assert!(decode_either(CODEC, PAGE[..60].as_bytes()).is_err(), "a page cut short");
+        assert!(decode_either(CODEC, &PAGE.as_bytes()[..60]).is_err(), "a page cut short");
+    }
+
+    #[test]
+    fn cortexs_own_pages_are_read() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/http_behaviour.json.zst");
+        let json = zstd::decode_all(std::fs::File::open(path).unwrap()).unwrap();
+        let vectors: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let records = vectors["records"].as_array().unwrap();
+        let mut pages = 0;
+        for record in records.iter().filter(|record| record["request"]["path"] == "/ring") {
+            let response = &record["response"];
+            let is_page = response["headers"]["Content-Type"] == "application/json";
+            // The recorder cut some bodies; they are no pages any more.
+            if !is_page || !response["body_truncated_from"].is_null() {
+                continue;
+            }
+            let body = response["body"].as_str().unwrap();
+            let shown: serde_json::Value = serde_json::from_str(body).unwrap();
+            let page = parse(body.as_bytes()).unwrap();
+            for shard in shown["shards"].as_array().unwrap() {
+                let entry = &page.ring.instances[shard["id"].as_str().unwrap()];
+                assert_eq!(entry.addr, shard["address"].as_str().unwrap());
+                assert_eq!(entry.tokens.len(), shard["tokens"].as_array().unwrap().len());
+                let age_s = page.stored_at_ms.unwrap() / 1000 - entry.timestamp_s;
+                // The recorder's timeout was 10 s.
+                assert_eq!(age_s > 10, shard["state"] == "Unhealthy", "{shard}");
+            }
+            pages += 1;
+        }
+        assert!(pages >= 3, "{pages}");
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::ring::lifecycler::testing::{START_S, instance, ring_of};
+use crate::ring::model::Instance;
 use std::collections::BTreeMap;
 
 use InstanceState::{Active, Joining, Leaving, Pending, ReadOnly};
@@ -302,6 +303,47 @@ fn how_a_life_ends_depends_on_where_it_stands() {
 }
 
 #[test]
+fn who_may_have_joined_without_knowing_leaves_properly() {
+    let mut world = World::started(settings(), RingModel::default());
+    // The swap happens, its answer is lost.
+    let actions = world.life.on(Event::Fired(Timer::Join), world.now_ms);
+    let change = Change::Join { target: Active };
+    assert_eq!(actions, vec![Action::Write(change.clone())]);
+    world.life.apply(&change, &mut world.ring, world.now_ms);
+    world.event(Event::Failed { change });
+    assert_eq!((world.entry().state, world.life.member().state), (Active, Pending));
+    world.event(Event::Leave);
+    assert_eq!((world.entry().state, world.entry().tokens.len()), (Leaving, 4));
+}
+
+#[test]
+fn a_heartbeat_takes_no_step_back_that_may_have_arrived() {
+    let mut world = World::started(settings(), RingModel::default());
+    world.life.on(Event::Fired(Timer::Join), world.now_ms);
+    let change = Change::Join { target: Active };
+    world.life.apply(&change, &mut world.ring, world.now_ms);
+    let tokens = world.entry().tokens.clone();
+    world.event(Event::Failed { change });
+    world.event(Event::Fired(Timer::Heartbeat));
+    assert_eq!((world.entry().state, &world.entry().tokens), (Active, &tokens));
+}
+
+#[test]
+fn who_goes_before_having_registered_is_not_put_into_the_ring() {
+    let mut world = World::new(
+        Settings { final_sleep_ms: 20_000, unregister_on_shutdown: false, ..settings() },
+        RingModel::default(),
+        None,
+    );
+    world.store_fails = true;
+    world.event(Event::Start);
+    world.event(Event::Stop);
+    world.store_fails = false;
+    world.run_for(30_000);
+    assert_eq!((world.ring.instances.len(), world.finish), (0, Some(true)));
+}
+
+#[test]
 fn stopping_before_the_start_is_the_end() {
     let mut world = World::new(settings(), RingModel::default(), None);
     world.event(Event::Stop);
@@ -459,4 +501,18 @@ fn a_heartbeat_age_is_only_too_old_beyond_the_timeout() {
     let mut life = Lifecycle::new(never, None, 1);
     life.member.tokens = vec![Token(1)];
     assert_eq!(life.check_ring(&ring_of(&["me"]), START_MS + 1_000_000_000), Ok(()));
+}
+
+#[test]
+fn who_leaves_with_observing_unanswered_starts_over_next_time() {
+    let observing = Settings { observe_period_ms: 2_000, ..settings() };
+    let mut world = World::started(observing, RingModel::default());
+    world.run_for(0);
+    world.life.on(Event::Fired(Timer::Observe), world.now_ms);
+    let change = Change::Verify { target: Active };
+    world.life.apply(&change, &mut world.ring, world.now_ms);
+    world.event(Event::Failed { change });
+    assert_eq!(world.entry().state, Active);
+    world.event(Event::Leave);
+    assert_eq!(world.entry().state, Joining);
 }
