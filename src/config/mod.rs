@@ -20,7 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::distributor::{DistributorConfig, DistributorConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
+use crate::limits::reload;
+use crate::limits::{Limits, LimitsError, Support};
+use crate::ring;
 use crate::server::config::{ServerConfig, ServerConfigError};
+use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
 
 pub use command::{Command, QueryArgs};
@@ -39,6 +43,10 @@ pub struct Config {
     pub server: ServerConfig,
     pub distributor: DistributorConfig,
     pub ingester: IngesterConfig,
+    /// What every tenant may, unless the runtime file says otherwise.
+    pub limits: Limits,
+    pub runtime_config: reload::Config,
+    pub store: store::Config,
 }
 
 /// Which services run in this process.
@@ -101,6 +109,14 @@ pub enum ConfigError {
     Distributor(#[from] DistributorConfigError),
     #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
+    #[error(transparent)]
+    Lifecycler(#[from] ring::config::ConfigError),
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    #[error(transparent)]
+    RuntimeConfig(#[from] reload::ConfigError),
+    #[error(transparent)]
+    Store(#[from] store::ConfigError),
 }
 
 impl Default for Config {
@@ -113,6 +129,9 @@ impl Default for Config {
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
             ingester: IngesterConfig::default(),
+            limits: Limits::default(),
+            runtime_config: reload::Config::default(),
+            store: store::Config::default(),
         }
     }
 }
@@ -125,6 +144,14 @@ impl Config {
         self.server.validate()?;
         self.distributor.validate()?;
         self.ingester.validate()?;
+        self.ingester.lifecycler.validate()?;
+        self.limits.validate(Support {
+            shard_by_all_labels: self.distributor.shard_by_all_labels,
+            // Counting is always on here; Cortex can turn it off.
+            active_series_metrics_enabled: true,
+        })?;
+        self.runtime_config.validate()?;
+        self.store.validate()?;
         Ok(())
     }
 }

@@ -247,6 +247,329 @@ pub const FLAGS: &[Group] = &[
             ),
         ],
     },
+    Group {
+        heading: "Limits of tenants",
+        flags: &[
+            flag(
+                "distributor.ingestion-rate-limit",
+                "limits.ingestion_rate",
+                "A tenant's samples, exemplars and metadata per second.",
+            ),
+            flag(
+                "distributor.native-histogram-ingestion-rate-limit",
+                "limits.native_histogram_ingestion_rate",
+                "A tenant's native-histogram samples per second; the default is no limit.",
+            ),
+            flag(
+                "distributor.ingestion-rate-limit-strategy",
+                "limits.ingestion_rate_strategy",
+                "Whether the rate is each distributor's (local) or the cluster's (global).",
+            ),
+            flag(
+                "distributor.ingestion-burst-size",
+                "limits.ingestion_burst_size",
+                "Most samples that a tenant's bucket holds.",
+            ),
+            flag(
+                "distributor.native-histogram-ingestion-burst-size",
+                "limits.native_histogram_ingestion_burst_size",
+                "Most native-histogram samples that a tenant's bucket holds.",
+            ),
+            flag(
+                "validation.max-length-label-name",
+                "limits.max_label_name_length",
+                "Longest label name, in bytes.",
+            ),
+            flag(
+                "validation.max-length-label-value",
+                "limits.max_label_value_length",
+                "Longest label value, in bytes; the metric name's too.",
+            ),
+            flag(
+                "validation.max-label-names-per-series",
+                "limits.max_label_names_per_series",
+                "Most labels of a series.",
+            ),
+            flag(
+                "validation.max-labels-size-bytes",
+                "limits.max_labels_size_bytes",
+                "Most bytes of names and values of a series; 0 is no limit.",
+            ),
+            flag(
+                "validation.max-native-histogram-sample-size-bytes",
+                "limits.max_native_histogram_sample_size_bytes",
+                "Longest native-histogram sample, in bytes; 0 is no limit.",
+            ),
+            flag(
+                "validation.max-native-histogram-buckets",
+                "limits.max_native_histogram_buckets",
+                "Most buckets of a native histogram, whose resolution is reduced to fit; 0 is no limit.",
+            ),
+            flag(
+                "validation.max-metadata-length",
+                "limits.max_metadata_length",
+                "Longest metric name, help text or unit of metadata, in bytes.",
+            ),
+            flag(
+                "validation.reject-old-samples",
+                "limits.reject_old_samples",
+                "Refuse samples older than -validation.reject-old-samples.max-age.",
+            ),
+            flag(
+                "validation.reject-old-samples.max-age",
+                "limits.reject_old_samples_max_age",
+                "Oldest sample accepted while -validation.reject-old-samples is on.",
+            ),
+            flag(
+                "validation.create-grace-period",
+                "limits.creation_grace_period",
+                "How far in the future a sample may lie.",
+            ),
+            flag(
+                "validation.enforce-metadata-metric-name",
+                "limits.enforce_metadata_metric_name",
+                "Refuse metadata without a metric name.",
+            ),
+            flag(
+                "validation.enforce-metric-name",
+                "limits.enforce_metric_name",
+                "Refuse series without a metric name.",
+            ),
+            flag(
+                "distributor.enable-type-and-unit-labels",
+                "limits.enable_type_and_unit_labels",
+                "Add the labels __type__ and __unit__ to series of remote write 2.0.",
+            ),
+            flag(
+                "distributor.enable-start-timestamp",
+                "limits.enable_start_timestamp",
+                "Take over start timestamps of remote write 2.0.",
+            ),
+            flag(
+                "distributor.ingestion-tenant-shard-size",
+                "limits.ingestion_tenant_shard_size",
+                "Instances of a tenant's subring under shuffle sharding; below 1 a share of all, 0 is all.",
+            ),
+            flag(
+                "ingester.max-series-per-user",
+                "limits.max_series_per_user",
+                "Most series of a tenant on this instance; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-series-per-metric",
+                "limits.max_series_per_metric",
+                "Most series of one metric of a tenant on this instance; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-native-histogram-series-per-user",
+                "limits.max_native_histogram_series_per_user",
+                "Most native-histogram series of a tenant on this instance; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-global-series-per-user",
+                "limits.max_global_series_per_user",
+                "Most series of a tenant in the cluster, before replication; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-global-series-per-metric",
+                "limits.max_global_series_per_metric",
+                "Most series of one metric of a tenant in the cluster, before replication; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-global-native-histogram-series-per-user",
+                "limits.max_global_native_histogram_series_per_user",
+                "Most native-histogram series of a tenant in the cluster, before replication; 0 is no limit.",
+            ),
+            flag(
+                "blocks-storage.tsdb.enable-native-histograms",
+                "limits.enable_native_histograms",
+                "Accept native histograms.",
+            ),
+            flag(
+                "ingester.max-metadata-per-user",
+                "limits.max_metadata_per_user",
+                "Most metrics with metadata of a tenant on this instance; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-metadata-per-metric",
+                "limits.max_metadata_per_metric",
+                "Most metadata of one metric of a tenant on this instance; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-global-metadata-per-user",
+                "limits.max_global_metadata_per_user",
+                "Most metrics with metadata of a tenant in the cluster; 0 is no limit.",
+            ),
+            flag(
+                "ingester.max-global-metadata-per-metric",
+                "limits.max_global_metadata_per_metric",
+                "Most metadata of one metric of a tenant in the cluster; 0 is no limit.",
+            ),
+            flag(
+                "ingester.out-of-order-time-window",
+                "limits.out_of_order_time_window",
+                "How much older than a series' newest sample another may be.",
+            ),
+            flag(
+                "ingester.max-exemplars",
+                "limits.max_exemplars",
+                "Most exemplars kept of a tenant; 0 takes the store's own bound, below 0 keeps none.",
+            ),
+            flag(
+                "runtime-config.file",
+                "runtime_config.file",
+                "Cortex's runtime file with the tenants' overrides; empty is none.",
+            ),
+            flag(
+                "runtime-config.reload-period",
+                "runtime_config.period",
+                "How often the runtime file is read.",
+            ),
+        ],
+    },
+    Group {
+        heading: "Ring",
+        flags: &[
+            flag(
+                "ring.store",
+                "ingester.lifecycler.ring.kvstore.store",
+                "Where the ring is kept: inmemory (this process) or file (read only).",
+            ),
+            flag(
+                "ring.prefix",
+                "ingester.lifecycler.ring.kvstore.prefix",
+                "Put before each key in the store.",
+            ),
+            flag(
+                "ring.file.path",
+                "ingester.lifecycler.ring.kvstore.file.path",
+                "The raw ring value or saved /ring page that the store file follows.",
+            ),
+            flag(
+                "ring.file.poll-interval",
+                "ingester.lifecycler.ring.kvstore.file.poll_interval",
+                "How often the store file looks for a change.",
+            ),
+            flag(
+                "ring.heartbeat-timeout",
+                "ingester.lifecycler.ring.heartbeat_timeout",
+                "An instance whose last heartbeat is older is not healthy; 0 never calls one so.",
+            ),
+            flag(
+                "distributor.replication-factor",
+                "ingester.lifecycler.ring.replication_factor",
+                "Instances that hold each series; must be what the cluster's distributors use.",
+            ),
+            flag(
+                "distributor.zone-awareness-enabled",
+                "ingester.lifecycler.ring.zone_awareness_enabled",
+                "Spread a series' replicas over zones; must be what the cluster's distributors use.",
+            ),
+            flag(
+                "ingester.num-tokens",
+                "ingester.lifecycler.num_tokens",
+                "Tokens that a new entry claims.",
+            ),
+            flag(
+                "ingester.heartbeat-period",
+                "ingester.lifecycler.heartbeat_period",
+                "Time between our heartbeats; 0 sends none.",
+            ),
+            flag(
+                "ingester.observe-period",
+                "ingester.lifecycler.observe_period",
+                "How long new tokens are watched for conflicts before we go ACTIVE; 0 skips it.",
+            ),
+            flag(
+                "ingester.join-after",
+                "ingester.lifecycler.join_after",
+                "How long we wait before we join.",
+            ),
+            flag(
+                "ingester.min-ready-duration",
+                "ingester.lifecycler.min_ready_duration",
+                "How long everything must have been fine before /ready says so.",
+            ),
+            flag(
+                "ingester.final-sleep",
+                "ingester.lifecycler.final_sleep",
+                "How long we stay LEAVING before the end, so that the last metrics are scraped.",
+            ),
+            flag(
+                "ingester.tokens-file-path",
+                "ingester.lifecycler.tokens_file_path",
+                "File where our tokens survive a loss of the ring; empty is none.",
+            ),
+            flag(
+                "ingester.availability-zone",
+                "ingester.lifecycler.availability_zone",
+                "Our zone.",
+            ),
+            flag(
+                "ingester.unregister-on-shutdown",
+                "ingester.lifecycler.unregister_on_shutdown",
+                "Leave the ring at the end.",
+            ),
+            flag(
+                "ingester.readiness-check-ring-health",
+                "ingester.lifecycler.readiness_check_ring_health",
+                "Be ready only while every instance of the ring is ACTIVE and healthy.",
+            ),
+            flag(
+                "ingester.lifecycler.addr",
+                "ingester.lifecycler.address",
+                "Address we advertise; empty takes the one the default route leaves from.",
+            ),
+            flag(
+                "ingester.lifecycler.port",
+                "ingester.lifecycler.port",
+                "Port we advertise; 0 takes the gRPC listener's.",
+            ),
+            flag(
+                "ingester.lifecycler.ID",
+                "ingester.lifecycler.id",
+                "Our id in the ring; empty takes the host's name.",
+            ),
+        ],
+    },
+    Group {
+        heading: "Embedded store",
+        flags: &[
+            flag("store.enabled", "store.enabled", "Keep accepted samples."),
+            flag("store.path", "store.path", "Directory of the store; made if it is missing."),
+            flag(
+                "store.retention",
+                "store.retention",
+                "Samples older than this are dropped, six hours of them at a time.",
+            ),
+            flag(
+                "store.sync-interval",
+                "store.sync_interval",
+                "How often written samples are forced to the disk: what the loss of the machine may cost. The loss of the process costs nothing.",
+            ),
+            flag("store.cache-bytes", "store.cache_bytes", "Read cache, in bytes."),
+            flag(
+                "store.write-buffer-bytes",
+                "store.write_buffer_bytes",
+                "Samples kept in memory until they are sorted into a file, in bytes.",
+            ),
+            flag(
+                "store.max-samples-per-query",
+                "store.max_samples_per_query",
+                "Most samples that one query may read.",
+            ),
+            flag(
+                "store.max-series-per-query",
+                "store.max_series_per_query",
+                "Most series, names, values or metadata that one query may select.",
+            ),
+            flag(
+                "store.max-bytes-per-query",
+                "store.max_bytes_per_query",
+                "Most bytes that one query may read.",
+            ),
+        ],
+    },
 ];
 
 /// Keys that other systems write differently: (their path, ours). They are refused with ours.
@@ -260,7 +583,7 @@ pub(super) const RENAMED_KEYS: &[(&str, &str)] = &[
 ];
 
 /// Keys that no flag can set: lists of maps, which a command line cannot hold.
-pub(super) const FILE_ONLY: &[&str] = &[];
+pub(super) const FILE_ONLY: &[&str] = &["limits.limits_per_label_set"];
 
 const fn flag(name: &'static str, path: &'static str, help: &'static str) -> Flag {
     Flag { name, path, aliases: &[], help }

@@ -179,6 +179,24 @@ fn case_f8_a_key_in_the_wrong_block_names_the_right_block() {
 }
 
 #[test]
+fn limits_that_only_cortex_uses_are_read_past_and_others_are_not() {
+    let text = "limits:\n  max_query_length: 1h\n  max_global_series_per_user: 5\n";
+    let Ok(Command::Serve(config)) = from_file(text, &[]) else { panic!("a good file") };
+    assert_eq!(config.limits.max_global_series_per_user, 5);
+    let text = file_refused("limits:\n  max_global_series_per_usr: 5\n");
+    assert!(text.contains("key is limits.max_global_series_per_user"), "{text}");
+}
+
+#[test]
+fn cluster_wide_series_limits_need_sharding_by_all_labels() {
+    let text = refused(&[
+        "-ingester.max-global-series-per-user=5",
+        "-distributor.shard-by-all-labels=false",
+    ]);
+    assert!(text.contains("distributor.shard-by-all-labels"), "{text}");
+}
+
+#[test]
 fn a_renamed_key_fails_with_its_new_name() {
     let text = file_refused("ingester:\n  track_ingester_owned_series: true\n");
     assert!(text.contains("is called ingester.owned_series_metrics_enabled"), "{text}");

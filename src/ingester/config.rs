@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ring::config::LifecyclerConfig;
 use crate::units::Millis;
 
 /// Admission and series counting, under Cortex's names where Cortex has the thing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IngesterConfig {
+    pub lifecycler: LifecyclerConfig,
     pub instance_limits: InstanceLimits,
 
     /// Period of the cycle that recounts active and owned series.
@@ -86,6 +88,7 @@ pub enum IngesterConfigError {
 impl Default for IngesterConfig {
     fn default() -> Self {
         Self {
+            lifecycler: LifecyclerConfig::default(),
             instance_limits: InstanceLimits::default(),
             active_series_metrics_update_period: Millis::from_secs(60),
             active_series_metrics_idle_timeout: Millis::from_secs(600),
