@@ -6,7 +6,9 @@
 //!
 //! Where the request goes is the caller's: with `-target=all` the ingester in this process.
 
-use crate::labels::{LabelsBuf, LabelSetText, prepare};
+use std::fmt;
+
+use crate::labels::{Labels, LabelsBuf, METRIC_NAME, prepare, write_quoted};
 use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
 use crate::wire::rewrite::{Edit, rewrite};
 use crate::wire::write_request::{Series, WriteRequest};
@@ -161,11 +163,42 @@ fn judge(series: &Series, body: &[u8]) -> Result<Option<LabelsBuf>, Unfit> {
         return Err(Unfit::Invalid("sample missing metric name".to_owned()));
     }
     if let Some(name) = labels.duplicate_name() {
-        let name = String::from_utf8_lossy(name);
-        let metric = LabelSetText(labels.iter());
-        return Err(Unfit::Invalid(format!("duplicate label name: {name:?} metric {metric:?}")));
+        let metric = metric_text(labels);
+        let (name, metric) = (Quoted(name), Quoted(metric.as_bytes()));
+        return Err(Unfit::Invalid(format!("duplicate label name: {name} metric {metric}")));
     }
     Ok(replaced)
+}
+
+/// A series as validation errors name it: the metric, then its other labels.
+fn metric_text(labels: Labels<'_>) -> String {
+    let mut metric = None;
+    let others = labels.iter().filter(|(name, value)| {
+        let is_metric = metric.is_none() && *name == METRIC_NAME;
+        if is_metric {
+            metric = Some(*value);
+        }
+        !is_metric
+    });
+    let others: Vec<_> = others.map(|(name, value)| {
+        format!("{}={}", String::from_utf8_lossy(name), Quoted(value))
+    }).collect();
+    let metric = String::from_utf8_lossy(metric.unwrap_or_default());
+    if others.is_empty() { metric.into_owned() } else { format!("{metric}{{{}}}", others.join(", ")) }
+}
+
+/// A text as Go's `%q` writes it, cut to the length that validation errors show.
+struct Quoted<'a>(&'a [u8]);
+
+/// Longest quoted text of a validation error, in characters.
+const QUOTED_CHARS_MAX: usize = 200;
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = String::from_utf8_lossy(self.0);
+        let shown: String = text.chars().take(QUOTED_CHARS_MAX).collect();
+        write_quoted(f, shown.as_bytes())
+    }
 }
 
 /// Which instances a tenant's series may go to.

@@ -15,6 +15,7 @@ use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
 use crate::tenant::TenantIdError;
+use crate::{distributor, ingester};
 
 /// Answer of Cortex to a sender that hung up.
 pub const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -78,6 +79,41 @@ impl From<PushError> for GrpcStatus {
             PushError::Malformed { text } => {
                 Self::new(Code::Internal, format!("grpc: error unmarshalling request: {text}"))
             }
+        }
+    }
+}
+
+/// What an ingester's refusal is to its sender.
+impl From<ingester::PushError> for PushError {
+    fn from(error: ingester::PushError) -> Self {
+        let text = error.to_string();
+        match error {
+            ingester::PushError::NotRunning { .. } => Self::Unavailable { text },
+            ingester::PushError::Malformed(_) => Self::Malformed { text },
+            ingester::PushError::Overload(_) | ingester::PushError::Whole { .. } => {
+                Self::Plain { text }
+            }
+            ingester::PushError::RateLimited { .. } => Self::Rejected { code: 429, text },
+            ingester::PushError::Partial { rate_limited: true, .. } => {
+                Self::Rejected { code: 429, text }
+            }
+            ingester::PushError::Partial { .. } => Self::Rejected { code: 400, text },
+            ingester::PushError::Store(source) => Self::Plain { text: format!("{text}: {source}") },
+        }
+    }
+}
+
+impl From<distributor::PushError<ingester::PushError>> for PushError {
+    fn from(error: distributor::PushError<ingester::PushError>) -> Self {
+        let text = error.to_string();
+        match error {
+            distributor::PushError::Unreadable(error) => {
+                Self::Rejected { code: error.status(), text }
+            }
+            distributor::PushError::EmptyLabels | distributor::PushError::Invalid { .. } => {
+                Self::Rejected { code: 400, text }
+            }
+            distributor::PushError::Sink(error) => error.into(),
         }
     }
 }
