@@ -140,6 +140,8 @@ fn touches(c: &mut Criterion) {
                 touch_all(&store, &mut batch, &batches[turn % batches.len()], NOW);
             });
         });
+        // The first time the scratch grows, which is not what is asked here.
+        touch_all(&store, &mut batch, &batches[0], NOW);
         let calls = CALLS.load(Ordering::Relaxed);
         touch_all(&store, &mut batch, &batches[0], NOW);
         let calls = CALLS.load(Ordering::Relaxed) - calls;

@@ -406,21 +406,18 @@ impl SeriesStore {
     fn remove_row(&self, ledger: &mut Ledger, stripe: &mut Stripe, row: usize) {
         let entry = stripe.entry(row, ledger.generations());
         stripe.remove(row);
-        self.uncount(ledger, &entry);
-        self.publish(ledger);
+        let mut gone = Gone::default();
+        gone.uncount(ledger, &entry);
+        self.take_off(ledger, &gone);
     }
 
-    /// Takes an entry out of every count; the caller publishes.
-    fn uncount(&self, ledger: &mut Ledger, entry: &Entry) {
-        let owned = ledger.remove(&facts(entry));
-        self.totals.remove(Count { in_memory: 1, owned: u64::from(owned) });
-        if entry.last.active() {
-            self.mirror.went_idle(activity(entry));
-        }
-        if entry.last.pending() {
-            self.mirror.pending.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.mirror.removed.fetch_add(1, Ordering::Relaxed);
+    /// Takes what the ledger has uncounted off the counts that are read without its lock.
+    fn take_off(&self, ledger: &Ledger, gone: &Gone) {
+        self.totals.remove(gone.series);
+        self.mirror.went_idle(gone.active);
+        self.mirror.pending.fetch_sub(gone.pending, Ordering::Relaxed);
+        self.mirror.removed.fetch_add(gone.series.in_memory, Ordering::Relaxed);
+        self.publish(ledger);
     }
 
     fn publish(&self, ledger: &Ledger) {
@@ -446,6 +443,24 @@ impl Drop for SeriesStore {
     fn drop(&mut self) {
         let series = self.books().ledger.series();
         self.totals.remove(series);
+    }
+}
+
+/// Entries that a pass has taken out of a stripe, summed up so that each atomic is written once.
+#[derive(Default)]
+struct Gone {
+    series: Count,
+    active: Activity,
+    pending: u64,
+}
+
+impl Gone {
+    fn uncount(&mut self, ledger: &mut Ledger, entry: &Entry) {
+        self.series.add(ledger.remove(&facts(entry)));
+        if entry.last.active() {
+            self.active.note(entry.last.kind());
+        }
+        self.pending += u64::from(entry.last.pending());
     }
 }
 

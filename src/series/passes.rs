@@ -7,7 +7,7 @@ use super::last::Tick;
 use super::layout::{Prefix, follow};
 use super::ledger::View;
 use super::stripe::{Candidate, Fate};
-use super::{Books, LocalLimits, SeriesStore, facts};
+use super::{Books, Gone, LocalLimits, SeriesStore, facts};
 use crate::labels::Identity;
 
 /// Whether a pass in steps has reached its end.
@@ -63,11 +63,12 @@ impl SeriesStore {
                 let mut books = self.books();
                 let Books { ledger, layout } = &mut *books;
                 let (mut stripe, end) = layout.lock_at(at);
+                let mut sum = Gone::default();
                 stripe.sweep(ledger.generations(), &mut fate, |entry| {
-                    self.uncount(ledger, entry);
+                    sum.uncount(ledger, entry);
                     gone.push(entry.identity);
                 });
-                self.publish(ledger);
+                self.take_off(ledger, &sum);
                 at = end;
             }
             if !gone.is_empty() {
@@ -87,11 +88,10 @@ impl SeriesStore {
             let mut books = self.books();
             let Books { ledger, layout } = &mut *books;
             let (mut stripe, end) = layout.lock_at(at);
-            stripe.clear(ledger.generations(), |entry| {
-                self.uncount(ledger, entry);
-                total += 1;
-            });
-            self.publish(ledger);
+            let mut gone = Gone::default();
+            stripe.clear(ledger.generations(), |entry| gone.uncount(ledger, entry));
+            self.take_off(ledger, &gone);
+            total += gone.series.in_memory;
             at = end;
         }
         total

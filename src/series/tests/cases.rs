@@ -453,7 +453,7 @@ fn switching_counts_off_and_on_from_two_sides_keeps_them_exact() {
 
 fn create_and_maybe_remove(store: &SeriesStore, n: u64) {
     store.create(&float(n), &new_series(0), &Rules::default(), NOW).expect("no limit");
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         store.remove(identity(n - n % 2));
     }
 }
