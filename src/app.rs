@@ -1,16 +1,591 @@
-//! The app room (being built).
+//! The only wiring: everything is built here, bottom up, and taken down in the opposite order.
+//!
+//! ```text
+//! start: store ─► limits ─► ring ─► ingester (restore) ─► passes ─► listeners ─► ready
+//! stop:  LEAVING ─► not serving ─► drain ─► no more pushes ─► out of the ring ─► sync
+//! ```
+//!
+//! Every task and thread started here has an owner here, and ends before `stop` returns.
 
-use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use crate::config::Config;
+use bytes::Bytes;
+use prometheus::Registry;
+use tokio::task::JoinSet;
 
-/// Why the app ended otherwise than asked.
+use crate::clock::Clock;
+use crate::config::{Config, Target, diff_yaml, effective_yaml};
+use crate::distributor::{self, RemoteWrite, ShardingStrategy};
+use crate::exposition::{AtScrape, Families};
+use crate::ingester::passes::{PassLoop, Wake, wakes};
+use crate::ingester::{Ingester, Parts, Role};
+use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
+use crate::limits::Overrides;
+use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
+use crate::ring::kv::inmemory::InMemoryKv;
+use crate::ring::kv::{KvClient, KvCodec};
+use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
+use crate::ring::model::RingReading;
+use crate::ring::watcher::{RingRead, Watcher};
+use crate::ring::{Ring, RingSettings, RingStatus};
+use crate::server::Drained;
+use crate::server::config::ServerConfigError;
+use crate::server::drain::Drainer;
+use crate::server::grpc::{self, GrpcEdge, HealthSwitch, Settings};
+use crate::server::http::{self, ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls};
+use crate::server::listen::Listener;
+use crate::server::seam::{self, DistributorCalls, IngesterCalls, Work};
+use crate::server::stream_auth::StreamKeys;
+use crate::server::tenancy::Tenancy;
+use crate::store::{Store, StoreError};
+use crate::telemetry;
+use crate::wire::ring_desc;
+
+/// Name of the ingesters' ring in its store: Cortex's key, after the prefix.
+const RING_NAME: &str = "ring";
+/// How long a ring that cannot be read stays in force.
+const RING_LAST_GOOD_MS: u64 = 10 * 60 * 1000;
+/// Calls that may wait for the store at once; each holds one message in memory.
+const STORE_CALLS_MAX: usize = 256;
+/// How often readiness is looked at for health checks.
+const HEALTH_PERIOD: Duration = Duration::from_millis(250);
+
+/// Why the app did not start, or ended otherwise than asked.
 #[derive(Debug, thiserror::Error)]
-pub enum AppError {}
+pub enum AppError {
+    #[error("cannot open the store")]
+    Store(#[from] StoreError),
+    #[error("cannot load the runtime file")]
+    RuntimeFile(#[from] ReloadError),
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Server(#[from] ServerConfigError),
+    #[error("cannot register metrics")]
+    Metrics(#[from] prometheus::Error),
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+    #[error("a part of the start did not finish")]
+    Lost(#[from] tokio::task::JoinError),
+}
 
 /// Runs what the configuration names until `stop` is ready, then drains.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), AppError> {
-    tracing::info!(services = %String::from(config.target), "started");
+    let app = App::start(config).await?;
     stop.await;
+    app.stop().await
+}
+
+/// A running process' insides. Tests start several of them side by side.
+pub struct App {
+    pub http_address: SocketAddr,
+    pub grpc_address: SocketAddr,
+    pub ingester: Arc<Ingester>,
+    pub ring: Arc<Ring>,
+    pub clock: Clock,
+    store: Option<Arc<Store>>,
+    lifecycler: Option<Lifecycler>,
+    watcher: Watcher,
+    health: HealthSwitch,
+    drainer: Drainer,
+    /// Ends with the drain: servers, the reader of the runtime file, the watch on our state.
+    tasks: JoinSet<()>,
+    passes: JoinHandle<()>,
+    wake: Wake,
+}
+
+impl App {
+    pub async fn start(config: Config) -> Result<Self, AppError> {
+        let config = Arc::new(config);
+        let clock = Clock::start();
+        let registry = telemetry::registry();
+        let (drainer, drain) = Drainer::new();
+        let mut tasks = JoinSet::new();
+        let (wake, wakes) = wakes();
+
+        let store = open_store(&config).await?;
+        let overrides = Arc::new(Overrides::new(
+            config.limits.clone(),
+            config.ingester.instance_limits.clone(),
+        ));
+        let reload_status = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
+
+        // Bound before the ring is joined, since the ring announces the port.
+        let http_listener =
+            listen(config.server.http_address()?, config.server.http_listen_conn_limit).await?;
+        let grpc_listener =
+            listen(config.server.grpc_address()?, config.server.grpc_listen_conn_limit).await?;
+        let local = |listener: &Listener, address| {
+            listener.local_address().map_err(|source| AppError::Listen { address, source })
+        };
+        let http_address = local(&http_listener, config.server.http_address()?)?;
+        let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
+
+        let membership = Membership::new(&config, grpc_address.port());
+        let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
+        let ingester = Arc::new(Ingester::new(Parts {
+            config: config.ingester.clone(),
+            role: role(&config),
+            ring: Arc::clone(&ring),
+            overrides: Arc::clone(&overrides),
+            hasher: IdentityHasher::new(identity_secret(store.as_deref())),
+            store: store.clone(),
+        }));
+        let watcher = membership.follow(&ring, wake.clone());
+        let lifecycler = membership.join(&registry)?;
+        let handle = lifecycler.as_ref().map(Lifecycler::handle);
+        follow_own_state(handle.clone(), &ingester, &mut tasks, drain.clone());
+
+        register_metrics(&registry, &ingester, &ring, clock, reload_status)?;
+        let health = HealthSwitch::new().await;
+        let readiness = Readiness {
+            ingester: Arc::clone(&ingester),
+            ring: Arc::clone(&ring),
+            lifecycler: handle,
+            store: store.clone(),
+            clock,
+        };
+        let edges = Edges { config: &config, ingester: &ingester, clock };
+        let work = match store {
+            Some(_) => Work::blocking(STORE_CALLS_MAX),
+            None => Work::Inline,
+        };
+        let grpc_edge =
+            GrpcEdge::new(edges.grpc_settings(), edges.ingester_calls(), work.clone(), &health, drain.clone());
+        let http_edge = edges.http(readiness.clone(), registry, &overrides, work);
+        let router = http::router(http_edge, axum::Router::new());
+        serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
+        follow_readiness(readiness, health.clone(), &mut tasks, drain);
+
+        let passes = start_passes(&ingester, clock, wakes)?;
+        restore(&ingester, clock).await?;
+        tracing::info!(
+            target_services = %String::from(config.target), http = %http_address,
+            grpc = %grpc_address, "started; look at /ready and /metrics over HTTP"
+        );
+        Ok(Self {
+            http_address,
+            grpc_address,
+            ingester,
+            ring,
+            clock,
+            store,
+            lifecycler,
+            watcher,
+            health,
+            drainer,
+            tasks,
+            passes,
+            wake,
+        })
+    }
+
+    /// Leaves the ring, answers what is under way, and ends everything that was started.
+    pub async fn stop(mut self) -> Result<(), AppError> {
+        if let Some(lifecycler) = &self.lifecycler {
+            lifecycler.leave().await;
+        }
+        self.health.set_serving(false).await;
+        self.drainer.start();
+        while self.tasks.join_next().await.is_some() {}
+        self.ingester.stop();
+        self.wake.wake();
+        if let Some(lifecycler) = self.lifecycler
+            && let Err(error) = lifecycler.stop().await
+        {
+            tracing::warn!(%error, "our entry in the ring was not put in order");
+        }
+        self.watcher.stop().await;
+        let passes = self.passes;
+        // A pass ends within one tenant's turn.
+        let _ = tokio::task::spawn_blocking(move || passes.join()).await?;
+        if let Some(store) = self.store {
+            tokio::task::spawn_blocking(move || store.sync()).await??;
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+async fn open_store(config: &Config) -> Result<Option<Arc<Store>>, AppError> {
+    if !config.store.enabled {
+        return Ok(None);
+    }
+    let config = config.store.clone();
+    Ok(Some(tokio::task::spawn_blocking(move || Store::open(config)).await??))
+}
+
+/// The store's secret, so that identities are its keys; without a store one of this process.
+fn identity_secret(store: Option<&Store>) -> [u8; IDENTITY_SECRET_BYTES] {
+    match store {
+        Some(store) => store.identity_secret(),
+        None => {
+            let mut secret = [0; IDENTITY_SECRET_BYTES];
+            rand::fill(&mut secret);
+            secret
+        }
+    }
+}
+
+fn role(config: &Config) -> Role {
+    Role {
+        behind_distributors: config.target == Target::Ingester,
+        shard_by_all_labels: config.distributor.shard_by_all_labels,
+        shuffle_sharding: config.distributor.sharding_strategy
+            == ShardingStrategy::ShuffleSharding,
+    }
+}
+
+async fn start_reloads(
+    config: &Config,
+    overrides: &Arc<Overrides>,
+    tasks: &mut JoinSet<()>,
+    mut drain: crate::server::drain::Drain,
+) -> Result<Option<ReloadStatusReader>, AppError> {
+    for warning in config.limits.warnings("limits") {
+        tracing::warn!(%warning, "limits");
+    }
+    let Some(mut reloader) = Reloader::new(&config.runtime_config, Arc::clone(overrides)) else {
+        return Ok(None);
+    };
+    // Starting without an operator's limits would admit what they forbid.
+    reloader.load().await?;
+    let status = reloader.status();
+    tasks.spawn(async move { reloader.run(async move { drain.started().await }).await });
+    Ok(Some(status))
+}
+
+async fn listen(address: SocketAddr, connections_max: usize) -> Result<Listener, AppError> {
+    let listener = Listener::bind(address, connections_max).await;
+    listener.map_err(|source| AppError::Listen { address, source })
+}
+
+/// Our part in the ring: where it is stored, and who we are in it.
+struct Membership {
+    kv: KvClient,
+    key: String,
+    codec: KvCodec,
+    wall_clock: lifecycler::WallClock,
+    settings: crate::ring::lifecycle::Settings,
+    tokens_file_path: Option<std::path::PathBuf>,
+}
+
+impl Membership {
+    fn new(config: &Config, grpc_port: u16) -> Self {
+        let lifecycler = &config.ingester.lifecycler;
+        let tokens_file = &lifecycler.tokens_file_path;
+        Self {
+            kv: KvClient::new(&lifecycler.ring.kvstore, &InMemoryKv::default()),
+            key: lifecycler.ring.kvstore.key(RING_NAME),
+            codec: KvCodec {
+                decode: |bytes| ring_desc::decode(bytes).map_err(|error| error.to_string()),
+                // Our own model always fits: it was read within the same bounds.
+                encode: |model| ring_desc::encode(model).unwrap_or_default(),
+            },
+            wall_clock: lifecycler::wall_clock(),
+            settings: lifecycler::settings(lifecycler, grpc_port),
+            tokens_file_path: (!tokens_file.as_os_str().is_empty()).then(|| tokens_file.clone()),
+        }
+    }
+
+    fn ring_settings(&self, config: &Config) -> RingSettings {
+        let ring = &config.ingester.lifecycler.ring;
+        RingSettings {
+            replication_factor: ring.replication_factor,
+            zone_awareness_enabled: ring.zone_awareness_enabled,
+            heartbeat_timeout_ms: ring.heartbeat_timeout.0,
+            extend_writes: config.distributor.extend_writes,
+            own_id: Some(self.settings.id.clone()),
+        }
+    }
+
+    /// Publishes what the store holds, and wakes the passes when it has changed.
+    fn follow(&self, ring: &Arc<Ring>, wake: Wake) -> Watcher {
+        let (ring, clock) = (Arc::clone(ring), Arc::clone(&self.wall_clock));
+        let sink = move |read: RingRead| {
+            match read {
+                RingRead::Ok { model, read_at_ms } => {
+                    ring.publish(&RingReading::Whole(model), read_at_ms);
+                }
+                RingRead::Empty => ring.read_failed(clock(), crate::ring::EMPTY_RING_ERROR),
+                RingRead::Failed(error) => ring.read_failed(clock(), error),
+            }
+            wake.wake();
+        };
+        let (kv, key) = (self.kv.clone(), self.key.clone());
+        Watcher::spawn(kv, key, self.codec, Arc::clone(&self.wall_clock), sink)
+    }
+
+    /// Registers us, where the store can be written. Else somebody else has put us there.
+    fn join(self, registry: &Registry) -> Result<Option<Lifecycler>, AppError> {
+        if !self.kv.is_writable() {
+            return Ok(None);
+        }
+        let means = Means {
+            kv: self.kv,
+            key: self.key,
+            codec: self.codec,
+            clock: self.wall_clock,
+            tokens_file_path: self.tokens_file_path,
+            metrics: lifecycler::Metrics::register(registry, "ingester")?,
+        };
+        Ok(Some(Lifecycler::spawn(self.settings, means)))
+    }
+}
+
+/// Tells the ingester its state in the ring: from the lifecycler, or, where the ring is only
+/// read, ACTIVE, since whoever sends pushes here has put us there.
+fn follow_own_state(
+    handle: Option<LifecyclerHandle>,
+    ingester: &Arc<Ingester>,
+    tasks: &mut JoinSet<()>,
+    mut drain: crate::server::drain::Drain,
+) {
+    let Some(handle) = handle else {
+        ingester.note_ring_state(crate::ring::model::InstanceState::Active);
+        return;
+    };
+    let ingester = Arc::clone(ingester);
+    tasks.spawn(async move {
+        let mut changes = handle.status_changes();
+        loop {
+            ingester.note_ring_state(changes.borrow_and_update().state);
+            // Both arms only wait.
+            tokio::select! {
+                () = drain.started() => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    });
+}
+
+/// What `/ready` and the health checks go by.
+#[derive(Clone)]
+struct Readiness {
+    ingester: Arc<Ingester>,
+    ring: Arc<Ring>,
+    lifecycler: Option<LifecyclerHandle>,
+    store: Option<Arc<Store>>,
+    clock: Clock,
+}
+
+impl Readiness {
+    fn check(&self) -> Result<(), String> {
+        if !self.ingester.is_running() {
+            return Err("Ingester not ready: Starting".to_owned());
+        }
+        if self.store.as_ref().is_some_and(|store| !store.is_writable()) {
+            return Err("Ingester not ready: the store takes no writes".to_owned());
+        }
+        if let RingStatus::Unread(failing) = self.ring.status(self.clock.now().unix_ms) {
+            let cause = failing.map_or_else(String::new, |failing| format!(": {}", failing.error));
+            return Err(format!("Ingester not ready: the ring has not been read{cause}"));
+        }
+        let Some(lifecycler) = &self.lifecycler else {
+            return Ok(());
+        };
+        lifecycler.readiness().map_err(|reason| format!("Ingester not ready: {reason}"))
+    }
+}
+
+fn follow_readiness(
+    readiness: Readiness,
+    health: HealthSwitch,
+    tasks: &mut JoinSet<()>,
+    mut drain: crate::server::drain::Drain,
+) {
+    tasks.spawn(async move {
+        let mut ticks = tokio::time::interval(HEALTH_PERIOD);
+        let mut serving = false;
+        loop {
+            // Both arms only wait.
+            tokio::select! {
+                () = drain.started() => return,
+                _ = ticks.tick() => {}
+            }
+            let ready = readiness.check().is_ok();
+            if ready != serving {
+                health.set_serving(ready).await;
+                serving = ready;
+            }
+        }
+    });
+}
+
+fn start_passes(
+    ingester: &Arc<Ingester>,
+    clock: Clock,
+    wakes: crate::ingester::passes::Wakes,
+) -> Result<JoinHandle<()>, AppError> {
+    let passes = PassLoop::new(Arc::clone(ingester), clock);
+    #[expect(clippy::disallowed_methods, reason = "named, and joined when the app stops")]
+    let spawned = std::thread::Builder::new()
+        .name("freehold-passes".to_owned())
+        .spawn(move || passes.run(&wakes));
+    spawned.map_err(AppError::Thread)
+}
+
+/// Counts the series of the store's heads again, then takes pushes. Their labels are read
+/// behind the first pushes: limits by metric and label set refuse nothing until then.
+async fn restore(ingester: &Arc<Ingester>, clock: Clock) -> Result<(), AppError> {
+    let restoring = Arc::clone(ingester);
+    let restored = tokio::task::spawn_blocking(move || restoring.restore(clock.now())).await??;
+    ingester.run();
+    tracing::info!(tenants = restored.tenants, series = restored.series, "restored from the store");
+    let labels = Arc::clone(ingester);
+    tokio::task::spawn_blocking(move || labels.restore_labels());
+    Ok(())
+}
+
+fn serve(
+    config: &Arc<Config>,
+    grpc_listener: Listener,
+    grpc_edge: GrpcEdge,
+    http_listener: Listener,
+    router: axum::Router,
+    drain: &crate::server::drain::Drain,
+    tasks: &mut JoinSet<()>,
+) {
+    let (server, grpc_drain) = (Arc::clone(config), drain.clone());
+    tasks.spawn(async move {
+        match grpc::serve(grpc_listener, grpc_edge, &server.server, grpc_drain).await {
+            Ok(Drained::Whole) => {}
+            Ok(Drained::Cut) => tracing::warn!("gRPC calls were cut off at the end of the drain"),
+            Err(error) => tracing::error!(%error, "the gRPC listener ended"),
+        }
+    });
+    let (server, http_drain) = (Arc::clone(config), drain.clone());
+    tasks.spawn(async move {
+        if http::serve(http_listener, router, &server.server, http_drain).await == Drained::Cut {
+            tracing::warn!("HTTP requests were cut off at the end of the drain");
+        }
+    });
+}
+
+/// What the edges need of everything else.
+struct Edges<'a> {
+    config: &'a Arc<Config>,
+    ingester: &'a Arc<Ingester>,
+    clock: Clock,
+}
+
+impl Edges<'_> {
+    fn grpc_settings(&self) -> Settings {
+        let distributor = &self.config.distributor;
+        let keys = match distributor.sign_write_requests {
+            true => distributor.sign_write_requests_keys.reveal(),
+            false => "",
+        };
+        Settings {
+            tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
+            stream_keys: StreamKeys::parse(keys),
+            receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
+            send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
+        }
+    }
+
+    fn ingester_calls(&self) -> IngesterCalls {
+        let clock = self.clock;
+        let (push, one, all) = (self.ingester.clone(), self.ingester.clone(), self.ingester.clone());
+        IngesterCalls {
+            push: Arc::new(move |tenant, body: Bytes| {
+                Ok(push.push(tenant, &body, clock.now())?)
+            }),
+            user_stats: Arc::new(move |tenant| one.user_stats(tenant)),
+            all_user_stats: Arc::new(move || all.all_user_stats()),
+        }
+    }
+
+    /// Remote write, from its body to the ingester in this process.
+    fn distributor_calls(&self) -> DistributorCalls {
+        let (config, ingester, clock) = (self.config.clone(), self.ingester.clone(), self.clock);
+        DistributorCalls {
+            push: Arc::new(move |tenant, write: seam::RemoteWrite| {
+                let snapshot = ingester.overrides.snapshot();
+                let limits = snapshot.limits(tenant);
+                let write = RemoteWrite {
+                    headers: write.protocol.headers(),
+                    body: &write.body,
+                    type_and_unit_labels: limits.enable_type_and_unit_labels,
+                    start_timestamp: limits.enable_start_timestamp,
+                };
+                Ok(distributor::push(&config.distributor, write, |body| {
+                    ingester.push(tenant, body, clock.now())
+                })?)
+            }),
+        }
+    }
+
+    fn http(
+        &self,
+        readiness: Readiness,
+        registry: Registry,
+        overrides: &Arc<Overrides>,
+        work: Work,
+    ) -> HttpEdge {
+        let (config, overrides) = (self.config.clone(), Arc::clone(overrides));
+        let distributor = &self.config.distributor;
+        HttpEdge {
+            tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
+            shell: ShellCalls {
+                ready: Arc::new(move || readiness.check()),
+                metrics: Arc::new(move || match telemetry::metrics_text(&registry) {
+                    Ok(text) => text,
+                    Err(error) => {
+                        tracing::error!(%error, "no metrics");
+                        String::new()
+                    }
+                }),
+                config: Arc::new(move |view| match view {
+                    ConfigView::Effective => effective_yaml(&config),
+                    ConfigView::Diff => diff_yaml(&config),
+                    ConfigView::Defaults => effective_yaml(&Config::for_target(config.target)),
+                }),
+                runtime_config: Arc::new(move |_| runtime_yaml(&overrides)),
+            },
+            distributor: self.distributor_calls(),
+            remote_write: RemoteWriteSettings {
+                v2_enabled: distributor.remote_writev2_enabled,
+                accept_unknown_content_type: distributor.accept_unknown_remote_write_content_type,
+                body_bytes_max: distributor.max_recv_msg_size,
+                body_wait: self.config.server.http_server_read_timeout.as_duration(),
+            },
+            work,
+        }
+    }
+}
+
+fn runtime_yaml(overrides: &Overrides) -> String {
+    let snapshot = overrides.snapshot();
+    let view = snapshot.view().map(|view| view.to_yaml());
+    match view {
+        None => "{}\n".to_owned(),
+        Some(Ok(text)) => text,
+        Some(Err(error)) => format!("# cannot be written as YAML: {error}\n"),
+    }
+}
+
+fn register_metrics(
+    registry: &Registry,
+    ingester: &Arc<Ingester>,
+    ring: &Arc<Ring>,
+    clock: Clock,
+    reloads: Option<ReloadStatusReader>,
+) -> Result<(), AppError> {
+    let ingester = Arc::clone(ingester);
+    let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
+    registry.register(Box::new(AtScrape::new("freehold_ingester_families", read)))?;
+    let ring = Arc::clone(ring);
+    let read = move |families: &mut Families| {
+        crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
+    };
+    registry.register(Box::new(AtScrape::new("freehold_ring_families", read)))?;
+    if let Some(reloads) = reloads {
+        let read = move |families: &mut Families| reloads.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("freehold_runtime_config_families", read)))?;
+    }
     Ok(())
 }

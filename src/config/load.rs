@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::flags::{self, Kind};
-use super::{Config, ConfigError, table};
+use super::{Config, ConfigError, Target, table};
 use crate::limits;
 
 /// Longest configuration file, in bytes. Ours are a few kB; what is longer is the wrong file.
@@ -27,7 +27,10 @@ pub(super) struct Setting {
 /// Reads the configuration that `settings`, in their order, make of the defaults.
 pub(super) fn load(settings: &[Setting]) -> Result<Config, ConfigError> {
     let defaults = flags::default_tree();
-    let mut tree = defaults.clone();
+    let mut tree = match named_target(settings) {
+        Some(target) => serde_json::to_value(Config::for_target(target)).expect("a config is maps"),
+        None => defaults.clone(),
+    };
     for setting in settings {
         set(&mut tree, &setting.path, setting.value.clone());
     }
@@ -35,6 +38,12 @@ pub(super) fn load(settings: &[Setting]) -> Result<Config, ConfigError> {
         serde_json::from_value(tree).map_err(|error| blame(&defaults, settings, error))?;
     config.validate()?;
     Ok(config)
+}
+
+/// The target that `settings` come to, if they name a known one: it decides about defaults.
+fn named_target(settings: &[Setting]) -> Option<Target> {
+    let named = settings.iter().rev().find(|setting| setting.path == "target")?;
+    Target::try_from(named.value.as_str()?.to_owned()).ok()
 }
 
 /// What a file sets, in the file's order.

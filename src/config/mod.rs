@@ -26,6 +26,7 @@ use crate::ring;
 use crate::server::config::{ServerConfig, ServerConfigError};
 use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::units::Millis;
 
 pub use command::{Command, QueryArgs};
 pub use document::{diff_yaml, effective_yaml, reference_markdown};
@@ -119,8 +120,26 @@ pub enum ConfigError {
     Store(#[from] store::ConfigError),
 }
 
+impl Config {
+    /// The defaults of a target.
+    ///
+    /// Everything in one process is a cluster of one: each series is there once, nothing has to
+    /// be waited for, and nobody scrapes what has left. Else they are Cortex's.
+    pub fn for_target(target: Target) -> Self {
+        let mut config = Self { target, ..Self::default() };
+        if target == Target::Ingester {
+            config.ingester.lifecycler = ring::config::LifecyclerConfig::default();
+        }
+        config
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
+        let mut ingester = IngesterConfig::default();
+        ingester.lifecycler.ring.replication_factor = 1;
+        ingester.lifecycler.min_ready_duration = Millis(0);
+        ingester.lifecycler.final_sleep = Millis(0);
         Self {
             target: Target::All,
             auth_enabled: true,
@@ -128,7 +147,7 @@ impl Default for Config {
             no_auth_tenant: "fake".into(),
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
-            ingester: IngesterConfig::default(),
+            ingester,
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
             store: store::Config::default(),

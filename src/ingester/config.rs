@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ring::config::LifecyclerConfig;
+use crate::limits::InstanceLimits;
 use crate::units::Millis;
 
 /// Admission and series counting, under Cortex's names where Cortex has the thing.
@@ -39,17 +40,6 @@ pub struct IngesterConfig {
     pub check_ingestion_limits: CheckIngestionLimits,
     /// Metadata not seen for this long is dropped.
     pub metadata_retain_period: Millis,
-}
-
-/// Bounds of this instance over all tenants; 0 is no bound.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct InstanceLimits {
-    /// Accepted items per second, as a moving average over the last minute.
-    pub max_ingestion_rate: f64,
-    pub max_tenants: u64,
-    pub max_series: u64,
-    pub max_inflight_push_requests: u64,
 }
 
 /// How a cluster-wide series limit becomes this instance's share.

@@ -216,6 +216,10 @@ impl Ingester {
         self.state.store(State::Stopping as u8, Ordering::Release);
     }
 
+    pub fn is_running(&self) -> bool {
+        self.state.load(Ordering::Acquire) == State::Running as u8
+    }
+
     pub fn is_stopped(&self) -> bool {
         self.state.load(Ordering::Acquire) == State::Stopping as u8
     }

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::overrides::Overrides;
 use super::runtime_file::{ParseError, RuntimeFile};
+use crate::exposition::Families;
 use crate::sync::Mutex;
 use crate::units::Millis;
 
@@ -188,6 +189,33 @@ impl Reloader {
 }
 
 impl ReloadStatusReader {
+    /// Adds the families of the runtime file, under Cortex's names.
+    pub fn read_metrics(&self, families: &mut Families) {
+        let status = self.get();
+        families.gauge(
+            "cortex_runtime_config_last_reload_successful",
+            "Whether the last runtime-config reload attempt was successful.",
+            f64::from(u8::from(status.last_successful)),
+        );
+        let mut hash = families.gauges(
+            "cortex_runtime_config_hash",
+            "Hash of the currently active runtime config file.",
+        );
+        if let Some(sha256) = &status.sha256 {
+            hash.sample([("sha256", sha256)], 1.0);
+        }
+        families.counter(
+            "freehold_runtime_config_failures_total",
+            "Reads of the runtime file that failed; the last good one stayed in force.",
+            status.failures_total,
+        );
+        families.gauge(
+            "freehold_runtime_config_warnings",
+            "Names and values in the runtime file that are legal and most likely a mistake.",
+            status.warnings as f64,
+        );
+    }
+
     pub fn get(&self) -> ReloadStatus {
         lock(&self.0).clone()
     }

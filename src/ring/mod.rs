@@ -19,6 +19,7 @@ pub mod kv;
 pub mod lifecycle;
 pub mod lifecycler;
 pub mod merge;
+pub mod metrics;
 pub mod model;
 pub mod ownership;
 pub mod shuffle;

@@ -9,14 +9,10 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::tenant::TenantId;
+use crate::wire::remote_write::Headers;
 
-/// What a push brought in, as told to the sender.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pushed {
-    pub samples: u64,
-    pub histograms: u64,
-    pub exemplars: u64,
-}
+pub use crate::ingester::Pushed;
+pub use crate::ingester::views::UserStats;
 
 /// Why a push was refused; how each is worded on the wire is `status`' business.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,17 +27,6 @@ pub enum PushError {
     /// The bytes are no write request.
     #[error("{text}")]
     Malformed { text: String },
-}
-
-/// A tenant's figures, as `UserStats` and `AllUserStats` tell them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct UserStats {
-    pub ingestion_rate: f64,
-    pub num_series: u64,
-    pub api_ingestion_rate: f64,
-    pub rule_ingestion_rate: f64,
-    pub active_series: u64,
-    pub loaded_blocks: u64,
 }
 
 type PushFn = dyn Fn(&TenantId, Bytes) -> Result<Pushed, PushError> + Send + Sync;
@@ -74,6 +59,17 @@ pub struct RemoteWrite {
 pub enum RemoteWriteProtocol {
     V1,
     V2,
+}
+
+impl RemoteWriteProtocol {
+    /// The headers that say so.
+    pub fn headers(self) -> Headers<'static> {
+        let content_type = match self {
+            Self::V1 => "application/x-protobuf",
+            Self::V2 => "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+        };
+        Headers { content_type, content_encoding: "snappy" }
+    }
 }
 
 /// On which threads calls run.

@@ -76,11 +76,12 @@ impl From<UserStats> for UserStatsResponse {
     fn from(stats: UserStats) -> Self {
         Self {
             ingestion_rate: stats.ingestion_rate,
-            num_series: stats.num_series,
+            num_series: stats.series,
             api_ingestion_rate: stats.api_ingestion_rate,
             rule_ingestion_rate: stats.rule_ingestion_rate,
             active_series: stats.active_series,
-            loaded_blocks: stats.loaded_blocks,
+            // Blocks are Cortex's way of keeping samples, not ours.
+            loaded_blocks: 0,
         }
     }
 }
