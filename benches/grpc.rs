@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use freehold::server::Config;
+use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;

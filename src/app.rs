@@ -153,8 +153,13 @@ impl App {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
             None => Work::Inline,
         };
-        let grpc_edge =
-            GrpcEdge::new(edges.grpc_settings(), edges.ingester_calls(), work.clone(), &health, drain.clone());
+        let grpc_edge = GrpcEdge::new(
+            edges.grpc_settings(),
+            edges.ingester_calls(),
+            work.clone(),
+            &health,
+            drain.clone(),
+        );
         let http_edge = edges.http(readiness.clone(), registry, &overrides, work);
         let router = http::router(http_edge, axum::Router::new());
         serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
@@ -234,8 +239,7 @@ fn role(config: &Config) -> Role {
     Role {
         behind_distributors: config.target == Target::Ingester,
         shard_by_all_labels: config.distributor.shard_by_all_labels,
-        shuffle_sharding: config.distributor.sharding_strategy
-            == ShardingStrategy::ShuffleSharding,
+        shuffle_sharding: config.distributor.sharding_strategy == ShardingStrategy::ShuffleSharding,
     }
 }
 
@@ -489,11 +493,10 @@ impl Edges<'_> {
 
     fn ingester_calls(&self) -> IngesterCalls {
         let clock = self.clock;
-        let (push, one, all) = (self.ingester.clone(), self.ingester.clone(), self.ingester.clone());
+        let (push, one, all) =
+            (self.ingester.clone(), self.ingester.clone(), self.ingester.clone());
         IngesterCalls {
-            push: Arc::new(move |tenant, body: Bytes| {
-                Ok(push.push(tenant, &body, clock.now())?)
-            }),
+            push: Arc::new(move |tenant, body: Bytes| Ok(push.push(tenant, &body, clock.now())?)),
             user_stats: Arc::new(move |tenant| one.user_stats(tenant)),
             all_user_stats: Arc::new(move || all.all_user_stats()),
         }

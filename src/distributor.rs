@@ -9,10 +9,10 @@
 use std::fmt;
 
 use crate::labels::{Labels, LabelsBuf, METRIC_NAME, prepare, write_quoted};
+use crate::wire::DecodeError;
 use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
 use crate::wire::rewrite::{Edit, rewrite};
 use crate::wire::write_request::{Series, WriteRequest};
-use crate::wire::DecodeError;
 
 use serde::{Deserialize, Serialize};
 
@@ -180,11 +180,15 @@ fn metric_text(labels: Labels<'_>) -> String {
         }
         !is_metric
     });
-    let others: Vec<_> = others.map(|(name, value)| {
-        format!("{}={}", String::from_utf8_lossy(name), Quoted(value))
-    }).collect();
+    let others: Vec<_> = others
+        .map(|(name, value)| format!("{}={}", String::from_utf8_lossy(name), Quoted(value)))
+        .collect();
     let metric = String::from_utf8_lossy(metric.unwrap_or_default());
-    if others.is_empty() { metric.into_owned() } else { format!("{metric}{{{}}}", others.join(", ")) }
+    if others.is_empty() {
+        metric.into_owned()
+    } else {
+        format!("{metric}{{{}}}", others.join(", "))
+    }
 }
 
 /// A text as Go's `%q` writes it, cut to the length that validation errors show.

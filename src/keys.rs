@@ -17,7 +17,6 @@ const PREFIXES: usize = 1 << 16;
 /// Two bits per prefix, 16 prefixes to a word: 16 KiB, so that it stays in the L1 cache.
 const CLASS_WORDS: usize = PREFIXES / 16;
 
-const CLASS_OUT: u32 = 0;
 const CLASS_IN: u32 = 1;
 const CLASS_MIXED: u32 = 2;
 

@@ -583,6 +583,7 @@ pub(super) const RENAMED_KEYS: &[(&str, &str)] = &[
 ];
 
 /// Keys that no flag can set: lists of maps, which a command line cannot hold.
+#[cfg(test)]
 pub(super) const FILE_ONLY: &[&str] = &["limits.limits_per_label_set"];
 
 const fn flag(name: &'static str, path: &'static str, help: &'static str) -> Flag {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ring::config::LifecyclerConfig;
 use crate::limits::InstanceLimits;
+use crate::ring::config::LifecyclerConfig;
 use crate::units::Millis;
 
 /// Admission and series counting, under Cortex's names where Cortex has the thing.

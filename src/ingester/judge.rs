@@ -27,8 +27,6 @@ struct Point<'a> {
 
 /// What is known of a series while its points are judged.
 struct Judged {
-    /// It has an entry already.
-    known: bool,
     newest: Option<StoredSample>,
     /// Outcome of its creation, or of its late touch; `None` before the first acceptable point.
     admission: Option<Result<Admitted, Refusal>>,
@@ -53,7 +51,7 @@ impl Push<'_> {
             Some(store) if known => newest_stored(store, self, row)?,
             _ => None,
         };
-        let mut judged = Judged { known, newest, admission: None, labelled_ms: None };
+        let mut judged = Judged { newest, admission: None, labelled_ms: None };
         for sample in row.series.samples(self.body) {
             let point = Point {
                 timestamp_ms: sample.timestamp_ms,
@@ -223,7 +221,8 @@ impl Push<'_> {
         writer: &mut Writer<'_>,
     ) -> Result<(), PushError> {
         let labels = row.series.labels(self.body, &scratch.arena);
-        let labelled = judged.labelled_ms.is_some_and(|ms| Store::is_same_block(ms, point.timestamp_ms));
+        let labelled =
+            judged.labelled_ms.is_some_and(|ms| Store::is_same_block(ms, point.timestamp_ms));
         if !labelled {
             writer.series(row.identity, labels, point.timestamp_ms)?;
         }
@@ -256,7 +255,9 @@ impl Push<'_> {
             return Ok(());
         }
         for exemplar in row.series.exemplars(self.body) {
-            let chars = exemplar.labels().fold(0, |chars, (name, value)| chars_in(name) + chars_in(value) + chars);
+            let chars = exemplar
+                .labels()
+                .fold(0, |chars, (name, value)| chars_in(name) + chars_in(value) + chars);
             let error = match exists {
                 false => Some(texts::EXEMPLAR_WITHOUT_SERIES),
                 true if chars > EXEMPLAR_CHARS_MAX => Some(texts::EXEMPLAR_TOO_LONG),
@@ -264,7 +265,8 @@ impl Push<'_> {
             };
             if let Some(error) = error {
                 let (body, series) = (self.body, row.series);
-                self.tally.exemplars_failed += if exists { 1 } else { u64::from(series.exemplar_count) };
+                self.tally.exemplars_failed +=
+                    if exists { 1 } else { u64::from(series.exemplar_count) };
                 self.fail(|| {
                     let labels = LabelSetText(exemplar.labels());
                     let series = series.labels_text(body);

@@ -150,7 +150,8 @@ pub struct Parts {
 
 impl Ingester {
     pub fn new(parts: Parts) -> Self {
-        let ignored_metrics = IgnoredMetrics::parse(&parts.config.ignore_series_limit_for_metric_names);
+        let ignored_metrics =
+            IgnoredMetrics::parse(&parts.config.ignore_series_limit_for_metric_names);
         Self {
             tenants: Tenants::default(),
             totals: Arc::new(Totals::new()),

@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-
 use crate::clock::{Clock, Now};
 use crate::ingester::Ingester;
 use crate::ingester::standing::{Rules, Standing};
@@ -240,13 +239,28 @@ impl Mismatch {
         let passed = |since_ns: i64, time: Duration| now_ns - since_ns >= time.as_nanos() as i64;
         if let Some(at_ns) = self.distrusted_at_ns {
             if self.ring_generation != generation || passed(at_ns, MISMATCH_RETRY) {
-                *self = Self { ring_generation: generation, since_ns: now_ns, created, not_owned, distrusted_at_ns: None };
+                *self = Self {
+                    ring_generation: generation,
+                    since_ns: now_ns,
+                    created,
+                    not_owned,
+                    distrusted_at_ns: None,
+                };
             }
             return false;
         }
         // Totals fall when a tenant goes; then the evidence begins anew, as with a new ring.
-        if self.ring_generation != generation || created < self.created || not_owned < self.not_owned {
-            *self = Self { ring_generation: generation, since_ns: now_ns, created, not_owned, distrusted_at_ns: None };
+        if self.ring_generation != generation
+            || created < self.created
+            || not_owned < self.not_owned
+        {
+            *self = Self {
+                ring_generation: generation,
+                since_ns: now_ns,
+                created,
+                not_owned,
+                distrusted_at_ns: None,
+            };
             return false;
         }
         let (new, strange) = (created - self.created, not_owned - self.not_owned);
@@ -291,7 +305,8 @@ impl Ingester {
     ) -> bool {
         let before = tenant.standing.load_full();
         let rules = self.standing_rules();
-        let standing = Standing::new(&tenant.id, limits.limits(&tenant.id), ring, rules, Some(&before));
+        let standing =
+            Standing::new(&tenant.id, limits.limits(&tenant.id), ring, rules, Some(&before));
         if standing.is_same(&before) {
             return false;
         }
@@ -339,9 +354,8 @@ impl Ingester {
             (true, false) => series.disable_metric_counts(),
             _ => {}
         }
-        let same_sets = before.is_some_and(|before| {
-            before.label_sets_generation == standing.label_sets_generation
-        });
+        let same_sets = before
+            .is_some_and(|before| before.label_sets_generation == standing.label_sets_generation);
         match (before.is_some_and(sets), sets(standing)) {
             (_, true) if !same_sets || !before.is_some_and(sets) => {
                 series.enable_label_sets(standing.label_sets_generation);

@@ -5,10 +5,10 @@
 //!
 //! Invariant: whatever ends a push early leaves no series that it created.
 
+use crate::clock::Now;
 use crate::ingester::acceptance::Bounds;
 use crate::ingester::standing::Standing;
 use crate::ingester::tenants::Tenant;
-use crate::clock::Now;
 use crate::ingester::{Ingester, PushError, Pushed, texts};
 use crate::labels::Identity;
 use crate::series::{Batch, Item, Kind, Order, Rules, Tick, Verdict};
@@ -182,7 +182,9 @@ impl<'a> Push<'a> {
         }
         let newest_ms = batch.items().iter().map(|item| item.newest_ms).max();
         let order = match (&self.ingester.store, newest_ms) {
-            (Some(_), Some(newest_ms)) => Order::Strict { since_ms: Store::block_start_ms(newest_ms) },
+            (Some(_), Some(newest_ms)) => {
+                Order::Strict { since_ms: Store::block_start_ms(newest_ms) }
+            }
             _ => Order::Any,
         };
         self.tenant.series.touch(batch, order, self.tick());
@@ -202,14 +204,13 @@ impl<'a> Push<'a> {
             return RowState::Empty;
         };
         let valid = histograms == 0
-            || series.histograms(self.body).all(|raw| {
-                raw.decode().is_ok_and(|decoded| decoded.validate().is_ok())
-            });
+            || series
+                .histograms(self.body)
+                .all(|raw| raw.decode().is_ok_and(|decoded| decoded.validate().is_ok()));
         // Left-out histograms have times too, so the range says nothing of the samples alone.
         let whole = histograms == series.histogram_count;
-        let in_bounds = !self.bounds.rules_out(oldest_ms)
-            && self.reaches(oldest_ms)
-            && self.reaches(newest_ms);
+        let in_bounds =
+            !self.bounds.rules_out(oldest_ms) && self.reaches(oldest_ms) && self.reaches(newest_ms);
         if valid && whole && in_bounds { RowState::Touched } else { RowState::Doubtful }
     }
 

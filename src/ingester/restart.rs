@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::clock::Now;
-use crate::ingester::tenants::Visit;
 use crate::ingester::Ingester;
+use crate::ingester::tenants::Visit;
 use crate::series::head::{Head, HeadRule};
 use crate::series::{Kind, NewSeries};
 use crate::store::{SeriesKind, StoreError};
@@ -53,7 +53,8 @@ impl Ingester {
             tenant.note_push(now);
             if let Some(range) = store.head_range(id) {
                 let samples = Some((range.oldest_ms, range.newest_ms));
-                let head = Head::reopened(HeadRule::default(), range.oldest_ms, samples, now.unix_ms);
+                let head =
+                    Head::reopened(HeadRule::default(), range.oldest_ms, samples, now.unix_ms);
                 *tenant.head.lock().expect("no panic under this lock") = head;
             }
         }

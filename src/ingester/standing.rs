@@ -75,7 +75,8 @@ impl Standing {
         rules: Rules,
         before: Option<&Standing>,
     ) -> Self {
-        let configured = if rules.shuffle_sharding { limits.ingestion_tenant_shard_size } else { 0.0 };
+        let configured =
+            if rules.shuffle_sharding { limits.ingestion_tenant_shard_size } else { 0.0 };
         let made_from = MadeFrom {
             ring_generation: ring.generation(),
             shard_size: shard_size(configured, ring.members().len()),

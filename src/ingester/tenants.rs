@@ -13,11 +13,11 @@ use std::sync::{Arc, RwLock};
 
 use arc_swap::ArcSwap;
 
+use crate::clock::Now;
 use crate::ingester::counters::TenantCounters;
 use crate::ingester::gate::Gate;
 use crate::ingester::metadata::MetadataTable;
 use crate::ingester::standing::Standing;
-use crate::clock::Now;
 use crate::ratelimit::Ewma;
 use crate::series::SeriesStore;
 use crate::series::head::Head;

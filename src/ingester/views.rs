@@ -1,11 +1,11 @@
 //! What others may see of the ingester: figures of tenants, for pages and for `UserStats`.
 
+use crate::clock::Now;
 use crate::ingester::Ingester;
 use crate::ingester::standing::Unknown;
 use crate::ingester::tenants::Tenant;
-use crate::series::{Basis, Counts, InForce, LimitName, Tick};
-use crate::clock::Now;
 use crate::limits::NO_LIMIT;
+use crate::series::{Basis, Counts, InForce, LimitName, Tick};
 use crate::tenant::TenantId;
 
 /// A tenant's figures as Cortex's `UserStats` tells them.
@@ -64,7 +64,8 @@ impl Ingester {
     /// Every tenant with its limit in force, by name.
     pub fn tenant_views(&self, now: Now) -> Vec<TenantView> {
         let tenants = self.tenants.all();
-        let mut views: Vec<_> = tenants.iter().map(|tenant| self.tenant_view(tenant, now)).collect();
+        let mut views: Vec<_> =
+            tenants.iter().map(|tenant| self.tenant_view(tenant, now)).collect();
         views.sort_by(|a, b| a.tenant.cmp(&b.tenant));
         views
     }

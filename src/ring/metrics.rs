@@ -17,7 +17,8 @@ pub fn read(ring: &Ring, name: &str, now_ms: i64, families: &mut Families) {
     let snapshot = ring.load();
     let health = snapshot.health();
     let mut members: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    let mut oldest: BTreeMap<&str, i64> = InstanceState::ALL.iter().map(|s| (s.name(), 0)).collect();
+    let mut oldest: BTreeMap<&str, i64> =
+        InstanceState::ALL.iter().map(|s| (s.name(), 0)).collect();
     oldest.insert(UNHEALTHY, 0);
     for member in snapshot.members().iter() {
         let state =
@@ -39,8 +40,7 @@ pub fn read(ring: &Ring, name: &str, now_ms: i64, families: &mut Families) {
     for (state, timestamp_s) in oldest {
         family.sample([("name", name), ("state", state)], timestamp_s as f64);
     }
-    let mut total =
-        families.gauges("cortex_ring_tokens_total", "Number of tokens in the ring");
+    let mut total = families.gauges("cortex_ring_tokens_total", "Number of tokens in the ring");
     total.sample([("name", name)], snapshot.circle().len() as f64);
     let mut duplicates = families.gauges(
         "cortex_ring_duplicate_tokens",

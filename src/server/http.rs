@@ -20,13 +20,13 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 use tower::Service as _;
 
+use super::Drained;
+use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
 use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, RemoteWriteProtocol, Work};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_error};
 use super::tenancy::Tenancy;
-use super::Drained;
-use super::config::ServerConfig;
 use crate::tenant::{TenantId, TenantIdError};
 
 /// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes

@@ -2,12 +2,12 @@
 //!
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
-mod tokens;
 mod active_series;
-mod ring_walk;
-mod shuffle_shard;
 mod ewma;
 mod limits;
 mod rate_limiter;
+mod ring_walk;
+mod shuffle_shard;
+mod tokens;
 mod vectors;
 mod write_requests;

@@ -141,7 +141,7 @@ fn decode(body: &[u8]) -> Result<Value, String> {
 }
 
 /// What the reader says of a series agrees with what is in it.
-fn check_series(request: &WriteRequest<'_>, series: &Series) {
+fn check_series(request: &WriteRequest<'_, '_>, series: &Series) {
     let body = request.body();
     let labels = LabelsBuf::from_pairs(series.raw_labels(body));
     assert_eq!(request.labels(series), labels.as_labels());

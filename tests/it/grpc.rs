@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 use bytes::{BufMut, Bytes, BytesMut};
+use freehold::server::Drained;
+use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
 use freehold::server::seam::{IngesterCalls, PushError, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
-use freehold::server::{Config, Drained};
 use freehold::tenant::TenantId;
 use freehold::units::Millis;
 use h2::client::{ResponseFuture, SendRequest};

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use freehold::server::Drained;
+use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::{Drain, Drainer};
 use freehold::server::http::{ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls, Tenant};
 use freehold::server::http::{router, serve};
 use freehold::server::listen::Listener;
 use freehold::server::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, Work};
 use freehold::server::tenancy::Tenancy;
-use freehold::server::{Config, Drained};
 use freehold::tenant::TenantId;
 use freehold::units::Millis;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

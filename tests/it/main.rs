@@ -5,6 +5,4 @@ mod vectors;
 
 mod grpc;
 mod http;
-//! Tests of whole parts against each other, in one binary.
-
 mod ring_sim;

@@ -168,8 +168,8 @@ fn case_b6_the_text_names_the_counts_that_decided() {
         }),
     };
     assert_eq!(
-        refusal.body(&"t", &"{__name__=\"up\"}"),
-        "user=t: per-metric series limit of 10 exceeded for metric up, call us (local limit: 0 \
+        refusal.text(&"{__name__=\"up\"}"),
+        "per-metric series limit of 10 exceeded for metric up, call us (local limit: 0 \
          global limit: 10 actual local limit: 3) for series {__name__=\"up\"} (owned: 3 in \
          memory: 7 limit in force: held until recount)"
     );

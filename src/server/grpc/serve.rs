@@ -3,10 +3,10 @@
 use tonic::transport::Server;
 
 use super::GrpcEdge;
-use crate::server::drain::Drain;
-use crate::server::listen::Listener;
 use crate::server::Drained;
 use crate::server::config::ServerConfig;
+use crate::server::drain::Drain;
+use crate::server::listen::Listener;
 
 /// Serves until the drain starts, then until all calls have ended or the drain's time is over.
 ///
