@@ -72,7 +72,7 @@ impl Setup {
             receive_message_bytes_max: self.config.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.grpc_server_max_send_msg_size,
         };
-        let stats = UserStats { num_series: 7, active_series: 5, ..UserStats::default() };
+        let stats = UserStats { series: 7, active_series: 5, ..UserStats::default() };
         let ingester = IngesterCalls {
             push: self.push.into(),
             user_stats: Arc::new(move |_| stats),
