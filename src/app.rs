@@ -124,7 +124,7 @@ impl App {
         let http_address = local(&http_listener, config.server.http_address()?)?;
         let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
 
-        let membership = Membership::new(&config, grpc_address.port());
+        let membership = Membership::new(&config, grpc_address.port(), clock);
         let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
         let ingester = Arc::new(Ingester::new(Parts {
             config: config.ingester.clone(),
@@ -278,7 +278,7 @@ struct Membership {
 }
 
 impl Membership {
-    fn new(config: &Config, grpc_port: u16) -> Self {
+    fn new(config: &Config, grpc_port: u16, clock: Clock) -> Self {
         let lifecycler = &config.ingester.lifecycler;
         let tokens_file = &lifecycler.tokens_file_path;
         Self {
@@ -289,7 +289,7 @@ impl Membership {
                 // Our own model always fits: it was read within the same bounds.
                 encode: |model| ring_desc::encode(model).unwrap_or_default(),
             },
-            wall_clock: lifecycler::wall_clock(),
+            wall_clock: Arc::new(move || clock.now().unix_ms),
             settings: lifecycler::settings(lifecycler, grpc_port),
             tokens_file_path: (!tokens_file.as_os_str().is_empty()).then(|| tokens_file.clone()),
         }
@@ -425,7 +425,6 @@ fn start_passes(
     wakes: crate::ingester::passes::Wakes,
 ) -> Result<JoinHandle<()>, AppError> {
     let passes = PassLoop::new(Arc::clone(ingester), clock);
-    #[expect(clippy::disallowed_methods, reason = "named, and joined when the app stops")]
     let spawned = std::thread::Builder::new()
         .name("freehold-passes".to_owned())
         .spawn(move || passes.run(&wakes));

@@ -46,15 +46,18 @@ use Layer::*;
 
 /// Layer of each file by the longest prefix that fits; `docs/architecture.md` explains them.
 const LAYERS: &[(&str, Layer)] = &[
+    ("go_text", Words),
     ("keys", Words),
     ("labels", Words),
     ("sync", Words),
     ("tenant", Words),
     ("units", Words),
+    ("exposition", Mechanisms),
     ("ratelimit", Mechanisms),
     ("ring", Core),
     ("ring/kv", Reach),
     ("ring/lifecycler", Reach),
+    ("ring/watcher", Reach),
     ("series", Core),
     ("limits", Core),
     ("limits/reload", Reach),
@@ -62,6 +65,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("clients/peers", Reach),
     ("front_door", Core),
     ("wire", Formats),
+    ("clock", Reach),
     ("upstream", Reach),
     ("store", Reach),
     ("ingester", Services),

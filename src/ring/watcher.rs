@@ -67,7 +67,12 @@ impl Watcher {
     ) -> Self {
         let counts = Arc::new(Counts::default());
         let run = Run { watch: kv.watch(&key), kv, key, codec, clock, counts: counts.clone() };
-        Self { task: tokio::spawn(run.run(sink)), counts }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "`Watcher` owns its one task, and `stop` ends it"
+        )]
+        let task = tokio::spawn(run.run(sink));
+        Self { task, counts }
     }
 
     /// Readings so far, failed ones included.
@@ -172,9 +177,9 @@ mod tests {
     use crate::ring::lifecycler::testing::{CODEC, clock, ring_of};
     use tokio::sync::mpsc;
 
-    fn follow(kv: KvClient) -> (Watcher, mpsc::UnboundedReceiver<RingRead>) {
-        let (reads_tx, reads_rx) = mpsc::unbounded_channel();
-        let sink = move |read| reads_tx.send(read).expect("the test listens");
+    fn follow(kv: KvClient) -> (Watcher, mpsc::Receiver<RingRead>) {
+        let (reads_tx, reads_rx) = mpsc::channel(1024);
+        let sink = move |read| reads_tx.try_send(read).expect("the test listens");
         (Watcher::spawn(kv, "ring".to_owned(), CODEC, clock(), sink), reads_rx)
     }
 
