@@ -579,15 +579,15 @@ fn register_metrics(
 ) -> Result<(), AppError> {
     let ingester = Arc::clone(ingester);
     let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
-    registry.register(Box::new(AtScrape::new("freehold_ingester_families", read)))?;
+    registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
     let ring = Arc::clone(ring);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
     };
-    registry.register(Box::new(AtScrape::new("freehold_ring_families", read)))?;
+    registry.register(Box::new(AtScrape::new("ring_families", read)))?;
     if let Some(reloads) = reloads {
         let read = move |families: &mut Families| reloads.read_metrics(families);
-        registry.register(Box::new(AtScrape::new("freehold_runtime_config_families", read)))?;
+        registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;
     }
     Ok(())
 }
