@@ -396,8 +396,9 @@ fn source(path: PathBuf) -> Source {
     // Tests are a module at the file's end, or files of their own.
     let tests = Regex::new(r"(?m)^#\[cfg\((all\()?test\b.*\n(#\[.*\n)*(pub )?mod \w+ \{").unwrap();
     let body = tests.find(&text).map_or(text.as_str(), |start| &text[..start.start()]).to_owned();
-    let is_test = name.rsplit('/').next().is_some_and(|last| last.ends_with("tests"))
-        || name.contains("tests/");
+    let is_test =
+        name.rsplit('/').next().is_some_and(|last| last.ends_with("tests") || last == "testing")
+            || name.contains("tests/");
     Source { name, path, text, body, is_test }
 }
 

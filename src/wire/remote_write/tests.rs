@@ -1,3 +1,5 @@
+//! Bodies of both versions, and what is refused before it gets memory.
+
 use super::*;
 use crate::wire::write_request::WriteRequest;
 
