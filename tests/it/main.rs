@@ -7,6 +7,7 @@
 #[path = "../golden/vectors.rs"]
 mod vectors;
 
+mod admin;
 mod grpc;
 mod http;
 mod ring_sim;
