@@ -8,6 +8,10 @@
 mod vectors;
 
 mod admin;
+mod cases_a;
+mod cluster;
 mod grpc;
 mod http;
+mod passes;
 mod ring_sim;
+mod scale_up;
