@@ -5,4 +5,5 @@ mod vectors;
 
 mod grpc;
 mod http;
+mod push;
 mod ring_sim;
