@@ -1,11 +1,19 @@
-//! Reading a push asks the allocator for nothing once its scratch has grown.
+//! A push asks the allocator for next to nothing once its scratch has grown.
 //!
 //! A binary of its own, since the allocator belongs to the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
+use freehold::clock::Now;
+use freehold::ingester::config::{CheckIngestionLimits, IngesterConfig};
+use freehold::ingester::{Ingester, Parts, Role};
 use freehold::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
+use freehold::limits::{InstanceLimits, Limits, Overrides};
+use freehold::ring::model::InstanceState;
+use freehold::ring::{Ring, RingSettings};
+use freehold::tenant::TenantId;
 use freehold::wire::write_request::WriteRequest;
 
 #[path = "../benches/shared/mod.rs"]
@@ -78,4 +86,46 @@ fn reading_a_push_allocates_nothing() {
     read_all(&odd, &hasher, &mut arena);
     assert_eq!(arena.len(), 304 * 1000);
     assert_eq!(allocations(|| read_all(&odd, &hasher, &mut arena)), 0);
+}
+
+/// The whole path of known series without a store: decode, rates, touch, counts.
+#[test]
+fn pushing_known_series_allocates_nothing() {
+    let ring = RingSettings {
+        replication_factor: 1,
+        zone_awareness_enabled: false,
+        heartbeat_timeout_ms: 60_000,
+        extend_writes: true,
+        own_id: None,
+    };
+    let limits = Limits { ingestion_rate: 1e9, ingestion_burst_size: 1 << 30, ..Limits::default() };
+    let ingester = Ingester::new(Parts {
+        config: IngesterConfig {
+            check_ingestion_limits: CheckIngestionLimits::On,
+            ..IngesterConfig::default()
+        },
+        role: Role {
+            behind_distributors: true,
+            shard_by_all_labels: true,
+            shuffle_sharding: false,
+        },
+        ring: Arc::new(Ring::new(ring, 600_000)),
+        overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
+        hasher: IdentityHasher::new([5; IDENTITY_SECRET_BYTES]),
+        store: None,
+    });
+    ingester.note_ring_state(InstanceState::Active);
+    ingester.run();
+    let tenant = TenantId::parse("a").expect("a tenant");
+    let push = |body: &[u8], steady_s: i64| {
+        let now = Now { unix_ms: 1_700_000_000_000, steady_ns: steady_s * 1_000_000_000 };
+        ingester.push(&tenant, body, now).expect("admitted").samples
+    };
+    let body = shared::request(0..1000, 1_700_000_000_000);
+    assert!(allocations(|| assert_eq!(push(&body, 1), 1000)) > 0, "creating them");
+    // The second finds all of them and lets the scratch grow.
+    push(&body, 2);
+    for steady_s in 3..20 {
+        assert_eq!(allocations(|| assert_eq!(push(&body, steady_s), 1000)), 0);
+    }
 }

@@ -30,8 +30,10 @@ struct Judged {
     newest: Option<StoredSample>,
     /// Outcome of its creation, or of its late touch; `None` before the first acceptable point.
     admission: Option<Result<Admitted, Refusal>>,
-    /// Newest point whose block has the series' labels.
+    /// A point whose block has the series' labels.
     labelled_ms: Option<i64>,
+    /// Newest point that was taken.
+    newest_taken_ms: Option<i64>,
 }
 
 impl Push<'_> {
@@ -51,7 +53,8 @@ impl Push<'_> {
             Some(store) if known => newest_stored(store, self, row)?,
             _ => None,
         };
-        let mut judged = Judged { newest, admission: None, labelled_ms: None };
+        let mut judged =
+            Judged { newest, admission: None, labelled_ms: None, newest_taken_ms: None };
         for sample in row.series.samples(self.body) {
             let point = Point {
                 timestamp_ms: sample.timestamp_ms,
@@ -72,6 +75,9 @@ impl Push<'_> {
                     false => self.tally.histograms_failed += 1,
                 }
             }
+        }
+        if let Some(newest_ms) = judged.newest_taken_ms {
+            scratch.learnt.push((row.identity, newest_ms));
         }
         let exists = known || matches!(judged.admission, Some(Ok(_)));
         self.take_exemplars(row, exists, writer)
@@ -115,13 +121,14 @@ impl Push<'_> {
             return Ok(false);
         }
         self.tally.include(point.timestamp_ms, point.timestamp_ms);
+        judged.newest_taken_ms = judged.newest_taken_ms.max(Some(point.timestamp_ms));
         if let Some(writer) = writer {
             self.write(row, point, judged, scratch, writer)?;
         }
         Ok(true)
     }
 
-    fn judge_point(&self, point: Point<'_>, judged: &Judged) -> Result<(), SampleError> {
+    fn judge_point(&mut self, point: Point<'_>, judged: &Judged) -> Result<(), SampleError> {
         if self.ingester.store.is_none() {
             return Ok(());
         }
@@ -176,6 +183,9 @@ impl Push<'_> {
             label_sets_generation: self.standing.label_sets_generation,
         };
         let (first_ms, newest_ms) = row.series.time_range_ms().unwrap_or_default();
+        // With a store the newest time is learnt once it is stored: known earlier, it would make
+        // the next push trust in labels of a block that this one may yet fail to write.
+        let newest_ms = if self.ingester.store.is_some() { i64::MIN } else { newest_ms };
         let kind = self.kind(&row.series);
         let item = Item { identity: row.identity, first_ms, newest_ms, kind };
         let admission = self.tenant.series.create(&item, &new, &self.rules, self.tick());

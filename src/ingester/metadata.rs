@@ -12,6 +12,7 @@ use crate::ingester::counters::MetadataReason;
 use crate::ingester::push::Request;
 use crate::ingester::standing::Standing;
 use crate::ingester::tenants::Tenant;
+use crate::store::Store;
 use crate::sync::Mutex;
 use crate::wire::write_request::Metadata as Received;
 
@@ -33,20 +34,31 @@ pub struct MetadataLimits {
 
 /// What became of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
-    /// First time seen: it goes to the store as well.
+pub enum Outcome {
     New,
-    Known,
+    /// With the time when it was seen before.
+    Known {
+        seen_ms: i64,
+    },
     PerUserLimit,
     PerMetricLimit,
 }
 
 /// What a push's metadata came to.
-pub(super) struct NotedAll<'a> {
-    /// Entries nobody has seen before; the store gets them.
-    pub(super) new: Vec<Received<'a>>,
+#[derive(Default)]
+pub(super) struct Noted<'a> {
+    /// Entries that the store does not have, or only in a block that goes earlier, and when they
+    /// were seen before.
+    due: Vec<(Received<'a>, Option<i64>)>,
     /// Entries that no limit refused.
     pub(super) ingested: u64,
+}
+
+impl<'a> Noted<'a> {
+    /// What the store is to get.
+    pub(super) fn due(&self) -> impl Iterator<Item = &Received<'a>> {
+        self.due.iter().map(|(entry, _)| entry)
+    }
 }
 
 /// A tenant's metadata: metric → statement → when it was last seen, Unix milliseconds.
@@ -66,21 +78,36 @@ impl MetadataTable {
         entry: Metadata,
         limits: MetadataLimits,
         now_ms: i64,
-    ) -> Noted {
+    ) -> Outcome {
         let mut metrics = self.metrics.lock().expect("no panic under this lock");
         if !metrics.contains_key(metric) {
             if metrics.len() as u64 >= limits.per_user {
-                return Noted::PerUserLimit;
+                return Outcome::PerUserLimit;
             }
             metrics.insert(metric.into(), BTreeMap::new());
         }
         let entries = metrics.get_mut(metric).expect("inserted above");
         if entries.len() as u64 >= limits.per_metric {
-            return Noted::PerMetricLimit;
+            return Outcome::PerMetricLimit;
         }
         match entries.insert(entry, now_ms) {
-            Some(_) => Noted::Known,
-            None => Noted::New,
+            Some(seen_ms) => Outcome::Known { seen_ms },
+            None => Outcome::New,
+        }
+    }
+
+    /// Takes back that an entry was noted, which had been seen at `seen_ms` before.
+    fn take_back(&self, metric: &str, entry: Metadata, seen_ms: Option<i64>) {
+        let mut metrics = self.metrics.lock().expect("no panic under this lock");
+        let Some(entries) = metrics.get_mut(metric) else {
+            return;
+        };
+        match seen_ms {
+            Some(seen_ms) => entries.insert(entry, seen_ms),
+            None => entries.remove(&entry),
+        };
+        if entries.is_empty() {
+            metrics.remove(metric);
         }
     }
 
@@ -126,35 +153,58 @@ impl Ingester {
         standing: &Standing,
         request: &Request<'a>,
         now: Now,
-    ) -> NotedAll<'a> {
+    ) -> Noted<'a> {
+        let mut noted = Noted::default();
+        if request.metadata.is_empty() {
+            return noted;
+        }
         let limits = standing.metadata_limits();
-        let mut noted = NotedAll { new: Vec::new(), ingested: 0 };
+        let mut created = 0;
         for received in &request.metadata {
             let metric = String::from_utf8_lossy(received.metric_family_name);
-            let text = |bytes| String::from_utf8_lossy(bytes).into();
-            let entry = Metadata {
-                kind: received.kind,
-                help: text(received.help),
-                unit: text(received.unit),
-            };
+            let entry = Metadata::of(received);
             let refusal = match tenant.metadata.note(&metric, entry, limits, now.unix_ms) {
-                Noted::Known => None,
-                Noted::New => {
-                    noted.new.push(*received);
+                Outcome::New => {
+                    created += 1;
+                    noted.due.push((*received, None));
                     None
                 }
-                Noted::PerUserLimit => Some(MetadataReason::PerUserLimit),
-                Noted::PerMetricLimit => Some(MetadataReason::PerMetricLimit),
+                Outcome::Known { seen_ms } => {
+                    // The store drops metadata with the block that it came in.
+                    if self.store.is_some() && !Store::is_same_block(seen_ms, now.unix_ms) {
+                        noted.due.push((*received, Some(seen_ms)));
+                    }
+                    None
+                }
+                Outcome::PerUserLimit => Some(MetadataReason::PerUserLimit),
+                Outcome::PerMetricLimit => Some(MetadataReason::PerMetricLimit),
             };
             match refusal {
                 None => noted.ingested += 1,
                 Some(reason) => tenant.counters.discard_metadata(reason, 1),
             }
         }
-        tenant.counters.metadata_created.add(noted.new.len() as u64);
+        tenant.counters.metadata_created.add(created);
         self.counters.metadata.add(noted.ingested);
         self.counters.metadata_failed.add(request.metadata.len() as u64 - noted.ingested);
         noted
+    }
+
+    /// A push failed as a whole: what the store did not get is as if it had not been seen, so
+    /// that a retry brings it there.
+    pub(super) fn take_back_metadata(&self, tenant: &Tenant, noted: &Noted<'_>) {
+        for (received, seen_ms) in &noted.due {
+            let metric = String::from_utf8_lossy(received.metric_family_name);
+            tenant.metadata.take_back(&metric, Metadata::of(received), *seen_ms);
+            tenant.counters.metadata_removed.add(u64::from(seen_ms.is_none()));
+        }
+    }
+}
+
+impl Metadata {
+    fn of(received: &Received<'_>) -> Self {
+        let text = |bytes| String::from_utf8_lossy(bytes).into();
+        Self { kind: received.kind, help: text(received.help), unit: text(received.unit) }
     }
 }
 
@@ -173,13 +223,13 @@ mod tests {
         let table = MetadataTable::default();
         let limits = MetadataLimits { per_user: 2, per_metric: 2 };
         let note = |metric, help| table.note(metric, entry(help), limits, 0);
-        assert_eq!(note("a", "1"), Noted::New);
-        assert_eq!(note("a", "1"), Noted::Known);
-        assert_eq!(note("a", "2"), Noted::New);
-        assert_eq!(note("a", "3"), Noted::PerMetricLimit);
-        assert_eq!(note("a", "1"), Noted::PerMetricLimit, "a full metric refuses what it knows");
-        assert_eq!(note("b", "1"), Noted::New);
-        assert_eq!(note("c", "1"), Noted::PerUserLimit);
+        assert_eq!(note("a", "1"), Outcome::New);
+        assert_eq!(note("a", "1"), Outcome::Known { seen_ms: 0 });
+        assert_eq!(note("a", "2"), Outcome::New);
+        assert_eq!(note("a", "3"), Outcome::PerMetricLimit);
+        assert_eq!(note("a", "1"), Outcome::PerMetricLimit, "a full metric refuses what it knows");
+        assert_eq!(note("b", "1"), Outcome::New);
+        assert_eq!(note("c", "1"), Outcome::PerUserLimit);
         assert_eq!(table.len(), 3);
     }
 

@@ -26,8 +26,12 @@ mod rates;
 mod restart;
 pub mod standing;
 pub mod tenants;
+#[cfg(all(test, not(feature = "model")))]
+mod tests;
 mod texts;
 pub mod views;
+
+pub use texts::MAX_SERIES;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -48,7 +52,7 @@ use crate::wire::DecodeError;
 
 use admission::{Admission, Overload};
 use config::IngesterConfig;
-use counters::InstanceCounters;
+use counters::{DiscardReason, InstanceCounters};
 use passes::RecountLog;
 use push::{Push, Scratch, Tally};
 use standing::Standing;
@@ -112,9 +116,12 @@ pub enum PushError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum State {
-    Starting = 0,
-    Running = 1,
-    Stopping = 2,
+    /// Made, and nothing more.
+    New = 0,
+    /// Reads back what the store holds.
+    Starting = 1,
+    Running = 2,
+    Stopping = 3,
 }
 
 /// See the head of the file.
@@ -161,7 +168,7 @@ impl Ingester {
             limiter: TenantLimiter::new(RECHECK_PERIOD),
             histogram_limiter: TenantLimiter::new(RECHECK_PERIOD),
             ignored_metrics,
-            state: AtomicU8::new(State::Starting as u8),
+            state: AtomicU8::new(State::New as u8),
             ring_state: AtomicI64::new(InstanceState::Pending as i64),
             config: parts.config,
             role: parts.role,
@@ -177,52 +184,66 @@ impl Ingester {
     /// Synchronous. With a store it may wait for the disk, so not for a thread of the runtime.
     pub fn push(&self, id: &TenantId, body: &[u8], now: Now) -> Result<Pushed, PushError> {
         self.check_running()?;
-        let instance = self.overrides.snapshot();
-        let _in_flight = self.admit(instance.instance())?;
+        let overrides = self.overrides.load();
+        let _in_flight = self.admit(overrides.instance())?;
         SCRATCH.with_borrow_mut(|scratch| {
-            let request = scratch.read(body)?;
-            let tenant = self.enter(id, instance.instance())?;
-            tenant.note_push(now);
-            let standing = tenant.standing.load_full();
-            let rules = self.series_rules(instance.instance());
-            let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
-            let charge = self.charge(&mut push, &request)?;
-            let noted = self.note_metadata(&tenant, &standing, &request, now);
-            let rate_limited = push.has_failed();
-            let outcome = push.run(scratch, &noted.new);
+            let outcome = self.push_admitted(id, body, overrides.instance(), scratch, now);
             scratch.trim();
-            match outcome {
-                Ok((tally, failure)) => {
-                    self.count(&tenant, request.summary.source, &tally, noted.ingested, now);
-                    tally.answer(&tenant.id, failure, rate_limited)
-                }
-                Err(error) => {
-                    // Nothing is kept, so nothing is charged.
-                    if let Some(charge) = charge {
-                        self.limiter.give_back(id, charge, now.steady_ns);
-                    }
-                    Err(error)
-                }
-            }
+            outcome
         })
+    }
+
+    fn push_admitted(
+        &self,
+        id: &TenantId,
+        body: &[u8],
+        instance: &InstanceLimits,
+        scratch: &mut Scratch,
+        now: Now,
+    ) -> Result<Pushed, PushError> {
+        let request = scratch.read(body)?;
+        let tenant = self.enter(id, instance)?;
+        tenant.note_push(now);
+        let standing = tenant.standing.load();
+        let rules = self.series_rules(instance);
+        let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
+        let charges = self.charge(&mut push, &request)?;
+        let noted = self.note_metadata(&tenant, &standing, &request, now);
+        let rate_limited = push.has_failed();
+        match push.run(scratch, &noted) {
+            Ok((tally, failure)) => {
+                if !standing.limits.enable_native_histograms {
+                    let left_out = request.summary.histograms;
+                    tenant.counters.discard_samples(DiscardReason::NativeHistogramSample, left_out);
+                }
+                self.count(&tenant, request.summary.source, &tally, noted.ingested, now);
+                tally.answer(&tenant.id, failure, rate_limited)
+            }
+            Err(error) => {
+                // Nothing is kept, so nothing is charged.
+                self.give_back(id, charges, now);
+                self.take_back_metadata(&tenant, &noted);
+                Err(error)
+            }
+        }
     }
 
     /// From here on pushes are taken.
     pub fn run(&self) {
-        self.state.store(State::Running as u8, Ordering::Release);
+        self.set_state(State::Running);
     }
 
     /// From here on pushes are refused; those under way end as they would.
     pub fn stop(&self) {
-        self.state.store(State::Stopping as u8, Ordering::Release);
+        self.set_state(State::Stopping);
     }
 
     pub fn is_running(&self) -> bool {
-        self.state.load(Ordering::Acquire) == State::Running as u8
+        self.state() == State::Running
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.state.load(Ordering::Acquire) == State::Stopping as u8
+        self.state() == State::Stopping
     }
 
     /// Our state in the ring has changed.
@@ -230,11 +251,21 @@ impl Ingester {
         self.ring_state.store(state as i64, Ordering::Release);
     }
 
+    fn state(&self) -> State {
+        let states = [State::New, State::Starting, State::Running, State::Stopping];
+        states[usize::from(self.state.load(Ordering::Acquire))]
+    }
+
+    fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
     fn check_running(&self) -> Result<(), PushError> {
-        match self.state.load(Ordering::Acquire) {
-            1 => Ok(()),
-            2 => Err(PushError::Whole { text: texts::STOPPING.to_owned() }),
-            _ => Err(PushError::NotRunning { state: "Starting" }),
+        match self.state() {
+            State::Running => Ok(()),
+            State::Stopping => Err(PushError::Whole { text: texts::STOPPING.to_owned() }),
+            State::Starting => Err(PushError::NotRunning { state: "Starting" }),
+            State::New => Err(PushError::NotRunning { state: "New" }),
         }
     }
 

@@ -5,20 +5,25 @@
 //!
 //! Invariant: whatever ends a push early leaves no series that it created.
 
+use std::ops::Range;
+
 use crate::clock::Now;
 use crate::ingester::acceptance::Bounds;
+use crate::ingester::metadata::Noted;
 use crate::ingester::standing::Standing;
 use crate::ingester::tenants::Tenant;
 use crate::ingester::{Ingester, PushError, Pushed, texts};
 use crate::labels::Identity;
 use crate::series::{Batch, Item, Kind, Order, Rules, Tick, Verdict};
-use crate::store::{Store, Writer};
+use crate::store::{BLOCK_MS, Store, Writer};
 use crate::tenant::TenantId;
 use crate::wire::DecodeError;
 use crate::wire::write_request::{Metadata, Series, Summary, WriteRequest};
 
 /// Series that scratch keeps room for between requests; a larger request's memory is given back.
 const SCRATCH_SERIES_KEPT: usize = 1 << 15;
+/// Bytes that it keeps for labels which had to be rewritten: those of as many small series.
+const SCRATCH_ARENA_BYTES_KEPT: usize = 8 << 20;
 
 /// Memory that requests on one thread use in turn.
 #[derive(Default)]
@@ -30,6 +35,8 @@ pub(super) struct Scratch {
     item_rows: Vec<u32>,
     /// Pending series that this push holds.
     pub(super) held: Vec<Identity>,
+    /// Newest times of judged series, for the tracker to learn once they are stored.
+    pub(super) learnt: Vec<(Identity, i64)>,
     pub(super) label_sets: Vec<u16>,
 }
 
@@ -86,6 +93,8 @@ pub(super) struct Push<'a> {
     pub(super) bounds: Bounds,
     pub(super) tally: Tally,
     first_failure: Option<String>,
+    /// Times of the last block that the store was asked about; nearly always that of the next.
+    reached_ms: Range<i64>,
 }
 
 impl Scratch {
@@ -93,6 +102,7 @@ impl Scratch {
     pub(super) fn read<'a>(&mut self, body: &'a [u8]) -> Result<Request<'a>, DecodeError> {
         self.rows.clear();
         self.held.clear();
+        self.learnt.clear();
         let mut request = WriteRequest::new(body, &mut self.arena)?;
         while let Some(series) = request.next_series()? {
             self.rows.push(Row { series, identity: Identity(0), state: RowState::Empty });
@@ -102,7 +112,9 @@ impl Scratch {
 
     /// Gives back what an unusually large request has grown.
     pub(super) fn trim(&mut self) {
-        if self.rows.capacity() > SCRATCH_SERIES_KEPT {
+        if self.rows.capacity() > SCRATCH_SERIES_KEPT
+            || self.arena.capacity() > SCRATCH_ARENA_BYTES_KEPT
+        {
             *self = Self::default();
         }
     }
@@ -128,6 +140,7 @@ impl<'a> Push<'a> {
             bounds: bounds(ingester.store.is_some(), tenant, standing, &request.summary),
             tally: Tally::default(),
             first_failure: None,
+            reached_ms: 0..0,
         }
     }
 
@@ -149,22 +162,27 @@ impl<'a> Push<'a> {
     pub(super) fn run(
         mut self,
         scratch: &mut Scratch,
-        new_metadata: &[Metadata<'_>],
+        metadata: &Noted<'_>,
     ) -> Result<(Tally, Option<String>), PushError> {
         self.touch_known(scratch);
         let stored = match &self.ingester.store {
-            Some(store) => self.admit_and_store(scratch, store, new_metadata),
+            Some(store) => self.admit_and_store(scratch, store, metadata),
             None => self.admit_all(scratch, None),
         };
         match stored {
-            Ok(()) => self.tenant.series.confirm(&scratch.held),
+            Ok(()) => {
+                for &(identity, newest_ms) in &scratch.learnt {
+                    self.tenant.series.learn_newest(identity, newest_ms);
+                }
+                self.tenant.series.confirm(&scratch.held);
+            }
             Err(_) => self.tenant.series.release(&scratch.held),
         }
         stored.map(|()| (self.tally, self.first_failure))
     }
 
     /// One pass that computes identities, then one touch of all series that look plain.
-    fn touch_known(&self, scratch: &mut Scratch) {
+    fn touch_known(&mut self, scratch: &mut Scratch) {
         let Scratch { arena, rows, batch, item_rows, .. } = scratch;
         batch.clear();
         item_rows.clear();
@@ -195,7 +213,7 @@ impl<'a> Push<'a> {
     }
 
     /// What a series is before anybody has looked for it.
-    fn first_look(&self, series: &Series) -> RowState {
+    fn first_look(&mut self, series: &Series) -> RowState {
         let histograms = if self.takes_histograms { series.histogram_count } else { 0 };
         if series.sample_count + histograms == 0 {
             return RowState::Empty;
@@ -224,19 +242,29 @@ impl<'a> Push<'a> {
     }
 
     /// Whether the store can keep a sample of this time at all.
-    pub(super) fn reaches(&self, timestamp_ms: i64) -> bool {
-        let store = self.ingester.store.as_deref();
-        store.is_none_or(|store| store.accepts(timestamp_ms, self.now.unix_ms))
+    pub(super) fn reaches(&mut self, timestamp_ms: i64) -> bool {
+        let Some(store) = self.ingester.store.as_deref() else {
+            return true;
+        };
+        if self.reached_ms.contains(&timestamp_ms) {
+            return true;
+        }
+        let reaches = store.accepts(timestamp_ms, self.now.unix_ms);
+        if reaches {
+            let start_ms = Store::block_start_ms(timestamp_ms);
+            self.reached_ms = start_ms..start_ms.saturating_add(BLOCK_MS);
+        }
+        reaches
     }
 
     fn admit_and_store(
         &mut self,
         scratch: &mut Scratch,
         store: &Store,
-        new_metadata: &[Metadata<'_>],
+        metadata: &Noted<'_>,
     ) -> Result<(), PushError> {
         let mut writer = store.begin(&self.tenant.id, self.now.unix_ms, scratch.rows.len());
-        for entry in new_metadata {
+        for entry in metadata.due() {
             writer.metadata(&crate::store::Metadata {
                 metric: entry.metric_family_name,
                 kind: entry.kind,

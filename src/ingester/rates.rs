@@ -4,6 +4,7 @@
 //! there is none. They must never refuse what compliant distributors admitted: behind those, an
 //! ingester sees its share of a tenant's writes, and allows a tolerance above it.
 
+use crate::clock::Now;
 use crate::ingester::config::CheckIngestionLimits;
 use crate::ingester::counters::{DiscardReason, MetadataReason};
 use crate::ingester::push::{Push, Request};
@@ -11,6 +12,7 @@ use crate::ingester::standing::Standing;
 use crate::ingester::{Ingester, PushError};
 use crate::limits::IngestionRateStrategy;
 use crate::ratelimit::{Budget, Charge, Items, OverRate, RATE_UNLIMITED};
+use crate::tenant::TenantId;
 
 /// How far above its share of a tenant's rate an instance lets pushes pass behind distributors:
 /// the share of a moment is not the share of the long run.
@@ -26,6 +28,13 @@ enum Check {
     Part(f64),
 }
 
+/// What a push was charged.
+#[derive(Default)]
+pub(super) struct Charges {
+    items: Option<Charge>,
+    histograms: Option<Charge>,
+}
+
 impl Ingester {
     /// Charges the tenant's rate for all items of a push, then that of native histograms.
     ///
@@ -35,11 +44,11 @@ impl Ingester {
         &self,
         push: &mut Push<'_>,
         request: &Request<'_>,
-    ) -> Result<Option<Charge>, PushError> {
+    ) -> Result<Charges, PushError> {
         let (tenant, now_ns) = (push.tenant, push.now.steady_ns);
         let check = self.check(push.standing);
         if check == Check::None {
-            return Ok(None);
+            return Ok(Charges::default());
         }
         let limits = &push.standing.limits;
         let summary = &request.summary;
@@ -56,21 +65,35 @@ impl Ingester {
         })?;
         let histograms = if push.takes_histograms { summary.histograms } else { 0 };
         if histograms == 0 {
-            return Ok(Some(charge));
+            return Ok(Charges { items: Some(charge), histograms: None });
         }
         let (rate, burst) =
             (limits.native_histogram_ingestion_rate, limits.native_histogram_ingestion_burst_size);
         let budget = || check.budget(rate, burst);
-        if let Err(over) = self.histogram_limiter.take(&tenant.id, histograms, now_ns, budget) {
+        let taken = self.histogram_limiter.take(&tenant.id, histograms, now_ns, budget);
+        if let Err(over) = &taken {
             let reason = DiscardReason::NativeHistogramRateLimited;
             tenant.counters.discard_samples(reason, histograms);
             push.takes_histograms = false;
-            push.fail(|| self.text(over, Items::NativeHistograms { samples: histograms }));
+            push.fail(|| self.text(*over, Items::NativeHistograms { samples: histograms }));
             if !self.config.limits_parity {
                 self.limiter.give_back(&tenant.id, charge.split(histograms), now_ns);
             }
         }
-        Ok(Some(charge))
+        Ok(Charges { items: Some(charge), histograms: taken.ok() })
+    }
+
+    /// Gives back what a push was charged of which nothing is kept. Cortex keeps it.
+    pub(super) fn give_back(&self, id: &TenantId, charges: Charges, now: Now) {
+        if self.config.limits_parity {
+            return;
+        }
+        if let Some(charge) = charges.items {
+            self.limiter.give_back(id, charge, now.steady_ns);
+        }
+        if let Some(charge) = charges.histograms {
+            self.histogram_limiter.give_back(id, charge, now.steady_ns);
+        }
     }
 
     fn check(&self, standing: &Standing) -> Check {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::clock::Now;
-use crate::ingester::Ingester;
 use crate::ingester::tenants::Visit;
+use crate::ingester::{Ingester, State};
 use crate::series::head::{Head, HeadRule};
 use crate::series::{Kind, NewSeries};
 use crate::store::{SeriesKind, StoreError};
@@ -24,6 +24,7 @@ pub struct Restored {
 impl Ingester {
     /// Reads the heads of the store back. Call it once, before pushes are taken.
     pub fn restore(&self, now: Now) -> Result<Restored, StoreError> {
+        self.set_state(State::Starting);
         let Some(store) = &self.store else {
             return Ok(Restored::default());
         };

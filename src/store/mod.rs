@@ -227,6 +227,12 @@ impl Store {
         self.db.persist(PersistMode::SyncAll).map_err(StoreError::write)
     }
 
+    /// As after a write that failed.
+    #[cfg(test)]
+    pub(crate) fn stop_writes(&self) {
+        self.writable.store(false, Ordering::Release);
+    }
+
     /// Commits a batch so that it outlives the process.
     fn commit(&self, batch: fjall::OwnedWriteBatch) -> Result<(), StoreError> {
         if !self.is_writable() {

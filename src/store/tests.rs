@@ -649,7 +649,7 @@ fn after_a_failed_write_the_store_reads_on_and_says_why_it_does_not_write() {
     let store = open(dir.path());
     let (a, set) = (tenant("a"), labels(&[("__name__", "up")]));
     write(&store, &a, &set, NOW_MS, 1);
-    store.writable.store(false, Ordering::Release);
+    store.stop_writes();
     let mut writer = store.begin(&a, NOW_MS, 1);
     writer.sample(identity(&store, set.as_labels()), NOW_MS, 2, 0).expect("row");
     assert!(matches!(writer.commit(), Err(StoreError::Stopped)));

@@ -13,5 +13,6 @@ mod cluster;
 mod grpc;
 mod http;
 mod passes;
+mod push;
 mod ring_sim;
 mod scale_up;
