@@ -3,6 +3,7 @@
 #[path = "../golden/vectors.rs"]
 mod vectors;
 
+mod cortex;
 mod grpc;
 mod http;
 mod ring_sim;
