@@ -365,19 +365,6 @@ impl Freehold {
         });
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
-
-    /// Resident memory of the process, MiB.
-    pub fn memory_mib(&self) -> u64 {
-        let id = self.process.as_ref().expect("running").0.id();
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("a status");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
-        line.split_whitespace().nth(1).expect("kB").parse::<u64>().expect("a number") / 1024
-    }
-
-    pub fn is_alive(&mut self) -> bool {
-        let process = self.process.as_mut();
-        process.is_some_and(|process| process.0.try_wait().is_ok_and(|ended| ended.is_none()))
-    }
 }
 
 impl Process {
