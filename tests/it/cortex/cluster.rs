@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use freehold::ring::model::{Instance, InstanceState, RingModel, Token};
@@ -469,9 +470,17 @@ fn tokens(index: usize) -> Vec<Token> {
     tokens
 }
 
-pub fn free_port() -> u16 {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    socket.local_addr().expect("bound").port()
+/// Below the system's ephemeral ports: one of those may be some connection's by the time a child
+/// binds it.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let start = u16::try_from(std::process::id() % 100).expect("small") * 100;
+        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "samples and heartbeats carry the true time")]
