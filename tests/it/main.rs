@@ -10,6 +10,7 @@ mod vectors;
 mod admin;
 mod cases_a;
 mod cluster;
+mod cortex;
 mod grpc;
 mod http;
 mod passes;
