@@ -7,6 +7,9 @@
 //!
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
+mod membership;
+mod shown;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,8 +19,9 @@ use bytes::Bytes;
 use prometheus::Registry;
 use tokio::task::JoinSet;
 
+use crate::admin;
 use crate::clock::Clock;
-use crate::config::{Config, Target, diff_yaml, effective_yaml};
+use crate::config::{Config, Target};
 use crate::distributor::{self, RemoteWrite, ShardingStrategy};
 use crate::exposition::{AtScrape, Families};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
@@ -25,27 +29,23 @@ use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::Overrides;
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
-use crate::ring::kv::inmemory::InMemoryKv;
-use crate::ring::kv::{KvClient, KvCodec};
-use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
-use crate::ring::model::RingReading;
-use crate::ring::watcher::{RingRead, Watcher};
-use crate::ring::{Ring, RingSettings, RingStatus};
+use crate::ring::lifecycler::{Lifecycler, LifecyclerHandle};
+use crate::ring::watcher::{self, Watcher};
+use crate::ring::{Ring, RingStatus};
 use crate::server::Drained;
 use crate::server::config::ServerConfigError;
 use crate::server::drain::Drainer;
 use crate::server::grpc::{self, GrpcEdge, HealthSwitch, Settings};
-use crate::server::http::{self, ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls};
+use crate::server::http::{self, HttpEdge, RemoteWriteSettings, ShellCalls};
 use crate::server::listen::Listener;
 use crate::server::seam::{self, DistributorCalls, IngesterCalls, Work};
 use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
-use crate::wire::ring_desc;
 
-/// Name of the ingesters' ring in its store: Cortex's key, after the prefix.
-const RING_NAME: &str = "ring";
+use membership::{Membership, follow_own_state};
+
 /// How long a ring that cannot be read stays in force.
 const RING_LAST_GOOD_MS: u64 = 10 * 60 * 1000;
 /// Calls that may wait for the store at once; each holds one message in memory.
@@ -139,12 +139,13 @@ impl App {
         let handle = lifecycler.as_ref().map(Lifecycler::handle);
         follow_own_state(handle.clone(), &ingester, &mut tasks, drain.clone());
 
-        register_metrics(&registry, &ingester, &ring, clock, reload_status)?;
+        let rooms = Rooms { ingester: &ingester, ring: &ring, ring_reads: watcher.counts() };
+        register_metrics(&registry, rooms, clock, reload_status)?;
         let health = HealthSwitch::new().await;
         let readiness = Readiness {
             ingester: Arc::clone(&ingester),
             ring: Arc::clone(&ring),
-            lifecycler: handle,
+            lifecycler: handle.clone(),
             store: store.clone(),
             clock,
         };
@@ -161,7 +162,15 @@ impl App {
             drain.clone(),
         );
         let http_edge = edges.http(readiness.clone(), registry, &overrides, work);
-        let router = http::router(http_edge, axum::Router::new());
+        let pages = admin::router(admin::Sources {
+            ring: Arc::clone(&ring),
+            ingester: Arc::clone(&ingester),
+            lifecycler: handle,
+            clock,
+            target: config.target.into(),
+            version: env!("CARGO_PKG_VERSION"),
+        });
+        let router = http::router(http_edge, pages);
         serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
         follow_readiness(readiness, health.clone(), &mut tasks, drain);
 
@@ -265,105 +274,6 @@ async fn start_reloads(
 async fn listen(address: SocketAddr, connections_max: usize) -> Result<Listener, AppError> {
     let listener = Listener::bind(address, connections_max).await;
     listener.map_err(|source| AppError::Listen { address, source })
-}
-
-/// Our part in the ring: where it is stored, and who we are in it.
-struct Membership {
-    kv: KvClient,
-    key: String,
-    codec: KvCodec,
-    wall_clock: lifecycler::WallClock,
-    settings: crate::ring::lifecycle::Settings,
-    tokens_file_path: Option<std::path::PathBuf>,
-}
-
-impl Membership {
-    fn new(config: &Config, grpc_port: u16, clock: Clock) -> Self {
-        let lifecycler = &config.ingester.lifecycler;
-        let tokens_file = &lifecycler.tokens_file_path;
-        Self {
-            kv: KvClient::new(&lifecycler.ring.kvstore, &InMemoryKv::default()),
-            key: lifecycler.ring.kvstore.key(RING_NAME),
-            codec: KvCodec {
-                decode: |bytes| ring_desc::decode(bytes).map_err(|error| error.to_string()),
-                // Our own model always fits: it was read within the same bounds.
-                encode: |model| ring_desc::encode(model).unwrap_or_default(),
-            },
-            wall_clock: Arc::new(move || clock.now().unix_ms),
-            settings: lifecycler::settings(lifecycler, grpc_port),
-            tokens_file_path: (!tokens_file.as_os_str().is_empty()).then(|| tokens_file.clone()),
-        }
-    }
-
-    fn ring_settings(&self, config: &Config) -> RingSettings {
-        let ring = &config.ingester.lifecycler.ring;
-        RingSettings {
-            replication_factor: ring.replication_factor,
-            zone_awareness_enabled: ring.zone_awareness_enabled,
-            heartbeat_timeout_ms: ring.heartbeat_timeout.0,
-            extend_writes: config.distributor.extend_writes,
-            own_id: Some(self.settings.id.clone()),
-        }
-    }
-
-    /// Publishes what the store holds, and wakes the passes when it has changed.
-    fn follow(&self, ring: &Arc<Ring>, wake: Wake) -> Watcher {
-        let (ring, clock) = (Arc::clone(ring), Arc::clone(&self.wall_clock));
-        let sink = move |read: RingRead| {
-            match read {
-                RingRead::Ok { model, read_at_ms } => {
-                    ring.publish(&RingReading::Whole(model), read_at_ms);
-                }
-                RingRead::Empty => ring.read_failed(clock(), crate::ring::EMPTY_RING_ERROR),
-                RingRead::Failed(error) => ring.read_failed(clock(), error),
-            }
-            wake.wake();
-        };
-        let (kv, key) = (self.kv.clone(), self.key.clone());
-        Watcher::spawn(kv, key, self.codec, Arc::clone(&self.wall_clock), sink)
-    }
-
-    /// Registers us, where the store can be written. Else somebody else has put us there.
-    fn join(self, registry: &Registry) -> Result<Option<Lifecycler>, AppError> {
-        if !self.kv.is_writable() {
-            return Ok(None);
-        }
-        let means = Means {
-            kv: self.kv,
-            key: self.key,
-            codec: self.codec,
-            clock: self.wall_clock,
-            tokens_file_path: self.tokens_file_path,
-            metrics: lifecycler::Metrics::register(registry, "ingester")?,
-        };
-        Ok(Some(Lifecycler::spawn(self.settings, means)))
-    }
-}
-
-/// Tells the ingester its state in the ring: from the lifecycler, or, where the ring is only
-/// read, ACTIVE, since whoever sends pushes here has put us there.
-fn follow_own_state(
-    handle: Option<LifecyclerHandle>,
-    ingester: &Arc<Ingester>,
-    tasks: &mut JoinSet<()>,
-    mut drain: crate::server::drain::Drain,
-) {
-    let Some(handle) = handle else {
-        ingester.note_ring_state(crate::ring::model::InstanceState::Active);
-        return;
-    };
-    let ingester = Arc::clone(ingester);
-    tasks.spawn(async move {
-        let mut changes = handle.status_changes();
-        loop {
-            ingester.note_ring_state(changes.borrow_and_update().state);
-            // Both arms only wait.
-            tokio::select! {
-                () = drain.started() => return,
-                changed = changes.changed() => if changed.is_err() { return },
-            }
-        }
-    });
 }
 
 /// What `/ready` and the health checks go by.
@@ -541,12 +451,8 @@ impl Edges<'_> {
                         String::new()
                     }
                 }),
-                config: Arc::new(move |view| match view {
-                    ConfigView::Effective => effective_yaml(&config),
-                    ConfigView::Diff => diff_yaml(&config),
-                    ConfigView::Defaults => effective_yaml(&Config::for_target(config.target)),
-                }),
-                runtime_config: Arc::new(move |_| runtime_yaml(&overrides)),
+                config: Arc::new(move |view| shown::config_yaml(&config, view)),
+                runtime_config: Arc::new(move |view| shown::runtime_yaml(&overrides, view)),
             },
             distributor: self.distributor_calls(),
             remote_write: RemoteWriteSettings {
@@ -560,29 +466,26 @@ impl Edges<'_> {
     }
 }
 
-fn runtime_yaml(overrides: &Overrides) -> String {
-    let snapshot = overrides.snapshot();
-    let view = snapshot.view().map(|view| view.to_yaml());
-    match view {
-        None => "{}\n".to_owned(),
-        Some(Ok(text)) => text,
-        Some(Err(error)) => format!("# cannot be written as YAML: {error}\n"),
-    }
+/// Who has metrics to read at scrape time.
+struct Rooms<'a> {
+    ingester: &'a Arc<Ingester>,
+    ring: &'a Arc<Ring>,
+    ring_reads: Arc<watcher::Counts>,
 }
 
 fn register_metrics(
     registry: &Registry,
-    ingester: &Arc<Ingester>,
-    ring: &Arc<Ring>,
+    rooms: Rooms<'_>,
     clock: Clock,
     reloads: Option<ReloadStatusReader>,
 ) -> Result<(), AppError> {
-    let ingester = Arc::clone(ingester);
+    let ingester = Arc::clone(rooms.ingester);
     let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
     registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
-    let ring = Arc::clone(ring);
+    let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
+        ring_reads.read_metrics("ingester", families);
     };
     registry.register(Box::new(AtScrape::new("ring_families", read)))?;
     if let Some(reloads) = reloads {

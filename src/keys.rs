@@ -25,17 +25,25 @@ const CLASS_MIXED: u32 = 2;
 pub struct KeySet {
     first: bool,
     bounds: Box<[u32]>,
-    /// Answers most look-ups with one load; only worth its 16 KiB for a set that many share.
-    classes: Option<Box<[u32; CLASS_WORDS]>>,
+    /// Only worth its 32 KiB for a set that many share.
+    table: Option<Box<ClassTable>>,
+}
+
+/// Answers most look-ups with one load, and narrows the search of bounds for the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ClassTable {
+    classes: [u32; CLASS_WORDS],
+    /// Per word of `classes`, the number of bounds below its first key.
+    passed: [u32; CLASS_WORDS],
 }
 
 impl KeySet {
     pub fn none() -> Self {
-        Self { first: false, bounds: Box::default(), classes: None }
+        Self { first: false, bounds: Box::default(), table: None }
     }
 
     pub fn all() -> Self {
-        Self { first: true, bounds: Box::default(), classes: None }
+        Self { first: true, bounds: Box::default(), table: None }
     }
 
     /// The set whose membership of key 0 is `first` and changes at each of `bounds`.
@@ -57,44 +65,62 @@ impl KeySet {
             kept.remove(0);
             first = !first;
         }
-        Self { first, bounds: kept.into_boxed_slice(), classes: None }
+        Self { first, bounds: kept.into_boxed_slice(), table: None }
     }
 
     /// Adds the class table: look-ups then cost one load for all but the prefixes a bound cuts.
     pub fn with_class_table(mut self) -> Self {
-        let mut classes = Box::new([0_u32; CLASS_WORDS]);
+        let mut table =
+            Box::new(ClassTable { classes: [0; CLASS_WORDS], passed: [0; CLASS_WORDS] });
+        let classes = &mut table.classes;
         let mut inside = self.first;
         let mut unset = 0;
         for bounds in self.bounds.chunk_by(|a, b| a >> 16 == b >> 16) {
             let prefix = (bounds[0] >> 16) as usize;
-            set_classes(&mut classes, unset..prefix, inside);
+            set_classes(classes, unset..prefix, inside);
             inside ^= bounds.len() % 2 == 1;
             // A bound on the prefix's very first key changes all of it and mixes nothing.
             if bounds.len() == 1 && bounds[0] & 0xffff == 0 {
-                set_classes(&mut classes, prefix..prefix + 1, inside);
+                set_classes(classes, prefix..prefix + 1, inside);
             } else {
                 classes[prefix / 16] |= CLASS_MIXED << (2 * (prefix % 16));
             }
             unset = prefix + 1;
         }
-        set_classes(&mut classes, unset..PREFIXES, inside);
-        self.classes = Some(classes);
+        set_classes(classes, unset..PREFIXES, inside);
+        let mut passed = 0;
+        for (word, slot) in table.passed.iter_mut().enumerate() {
+            let below = |&&bound: &&u32| ((bound >> 16) as usize) / 16 < word;
+            passed += self.bounds[passed..].iter().take_while(below).count();
+            *slot = passed as u32;
+        }
+        self.table = Some(table);
         self
     }
 
     #[inline]
     pub fn contains(&self, key: RingKey) -> bool {
-        if let Some(classes) = &self.classes {
-            let prefix = (key.0 >> 16) as usize;
-            let class = (classes[prefix / 16] >> (2 * (prefix % 16))) & 3;
-            // One branch that hardly ever goes the other way; in or out is then data, which
-            // random keys cannot make the CPU mispredict.
-            if class != CLASS_MIXED {
-                return class == CLASS_IN;
-            }
+        let Some(table) = &self.table else {
+            let passed = self.bounds.partition_point(|&bound| bound <= key.0);
+            return self.first ^ (passed & 1 == 1);
+        };
+        let prefix = (key.0 >> 16) as usize;
+        let word = prefix / 16;
+        let class = (table.classes[word] >> (2 * (prefix % 16))) & 3;
+        // One branch that hardly ever goes the other way; in or out is then data, which
+        // random keys cannot make the CPU mispredict.
+        if class != CLASS_MIXED {
+            return class == CLASS_IN;
         }
-        let bounds_passed = self.bounds.partition_point(|&bound| bound <= key.0);
-        self.first ^ (bounds_passed & 1 == 1)
+        self.contains_in_word(table, word, key)
+    }
+
+    #[inline(never)]
+    fn contains_in_word(&self, table: &ClassTable, word: usize, key: RingKey) -> bool {
+        let start = table.passed[word] as usize;
+        let end = table.passed.get(word + 1).map_or(self.bounds.len(), |&end| end as usize);
+        let passed = start + self.bounds[start..end].partition_point(|&bound| bound <= key.0);
+        self.first ^ (passed & 1 == 1)
     }
 
     /// Number of keys in the set, of 2^32.

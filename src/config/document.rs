@@ -10,10 +10,10 @@ pub fn effective_yaml(config: &Config) -> String {
     serde_saphyr::to_string(config).expect("a config is maps with text keys and scalars")
 }
 
-/// Only what differs from the defaults.
-pub fn diff_yaml(config: &Config) -> String {
-    let tree = serde_json::to_value(config).expect("a config is maps with text keys and scalars");
-    match differing(&tree, &flags::default_tree()) {
+/// Only what differs from `defaults`.
+pub fn diff_yaml(config: &Config, defaults: &Config) -> String {
+    let tree = |config| serde_json::to_value(config).expect("a config is maps and scalars");
+    match differing(&tree(config), &tree(defaults)) {
         Some(diff) => {
             serde_saphyr::to_string(&diff).expect("a tree has text keys and plain values")
         }
@@ -63,7 +63,8 @@ An unknown flag or key, or a value that does not fit, ends the start and names t
 `freehold check-config FILE` validates a file and prints every value in force; `/config` shows the same of a running process, `/config?mode=diff` only what differs from the defaults.
 ";
 
-fn differing(tree: &Value, defaults: &Value) -> Option<Value> {
+/// The part of `tree` that is not as in `defaults`; `None` when all of it is.
+pub(crate) fn differing(tree: &Value, defaults: &Value) -> Option<Value> {
     if tree == defaults {
         return None;
     }

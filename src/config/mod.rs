@@ -29,6 +29,7 @@ use crate::tenant::{TenantId, TenantIdError};
 use crate::units::Millis;
 
 pub use command::{Command, QueryArgs};
+pub(crate) use document::differing;
 pub use document::{diff_yaml, effective_yaml, reference_markdown};
 pub use flags::{Flag, Group};
 pub use table::FLAGS;

@@ -6,6 +6,7 @@
 //! What must hold: a tenant's count and limit change together (`put_in_force`, then the recount's
 //! last step); a pass that fails for one tenant goes on with the next.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,12 @@ const MISMATCH_STABLE: Duration = Duration::from_secs(300);
 const MISMATCH_SHARE: f64 = 0.01;
 /// How long the ring's word is distrusted before it is tried again.
 const MISMATCH_RETRY: Duration = Duration::from_secs(900);
+/// A ring of which nobody has told anything for this long has lost its watcher: one that works
+/// reads, or fails to, well within it.
+const RING_SILENCE_MAX: Duration = Duration::from_secs(120);
+/// When labels are read once more after a change of what is counted by them: pushes that began
+/// before the change have ended by then.
+const LABELS_AGAIN: Duration = Duration::from_secs(30);
 /// Pushes that arrive in less than this many seconds keep an empty tenant.
 const EMPTY_TENANT_IDLE: Duration = Duration::from_secs(600);
 
@@ -109,8 +116,27 @@ pub struct PassLoop {
     clock: Clock,
     seen: Seen,
     mismatch: Mismatch,
+    heard: Heard,
+    /// Tenants whose labels are read again, and when. One entry per change of a tenant's limits
+    /// in the last [`LABELS_AGAIN`].
+    labels_due: VecDeque<(i64, TenantId)>,
     ticks: u64,
     cycle_due_ns: i64,
+}
+
+/// What the ring's reader last let us hear.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    reads: u64,
+    at_ns: i64,
+}
+
+/// What became of a tenant's renewal.
+#[derive(Clone, Copy, Debug, Default)]
+struct Renewed {
+    recounted: bool,
+    /// What is counted by metric or label set has changed.
+    labels: bool,
 }
 
 /// What the last renewal was made from.
@@ -122,19 +148,38 @@ struct Seen {
 }
 
 /// Evidence on whether the ring's word on our keys is right.
+///
+/// It is gathered from the second look after a change on: distributors learn of a ring or of a
+/// shard size some seconds before or after us, and that proves nothing.
 #[derive(Default)]
 struct Mismatch {
-    ring_generation: u64,
+    generations: Generations,
+    is_settled: bool,
     since_ns: i64,
     created: u64,
     not_owned: u64,
     distrusted_at_ns: Option<i64>,
 }
 
+/// What decides on what is ours, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Generations {
+    ring: u64,
+    limits: u64,
+}
+
 impl PassLoop {
     pub fn new(ingester: Arc<Ingester>, clock: Clock) -> Self {
-        let seen = Seen::default();
-        Self { ingester, clock, seen, mismatch: Mismatch::default(), ticks: 0, cycle_due_ns: 0 }
+        Self {
+            heard: Heard { reads: ingester.ring.reads(), at_ns: clock.now().steady_ns },
+            ingester,
+            clock,
+            seen: Seen::default(),
+            mismatch: Mismatch::default(),
+            labels_due: VecDeque::new(),
+            ticks: 0,
+            cycle_due_ns: 0,
+        }
     }
 
     /// The thread's body.
@@ -167,8 +212,14 @@ impl PassLoop {
             return;
         }
         let mut recounted = false;
+        // A tenant made from here on reads a ring and limits at least as new as these: tenants
+        // are made under the lock that this list is taken under.
         for tenant in self.ingester.tenants.all() {
-            recounted |= self.ingester.renew_tenant(&tenant, &ring, &limits, now);
+            let renewed = self.ingester.renew_tenant(&tenant, &ring, &limits, now);
+            recounted |= renewed.recounted;
+            if renewed.labels {
+                self.read_labels_later(tenant.id.clone(), now);
+            }
         }
         if recounted {
             let took_ns = self.clock.now().steady_ns - now.steady_ns;
@@ -183,6 +234,8 @@ impl PassLoop {
         self.ticks += 1;
         let ingester = Arc::clone(&self.ingester);
         ingester.admission.tick();
+        self.listen(now);
+        self.read_labels_again(now);
         let tenants = ingester.tenants.all();
         if self.ticks.is_multiple_of(TENANT_RATE_TICKS) {
             for tenant in &tenants {
@@ -193,6 +246,9 @@ impl PassLoop {
         if self.ticks.is_multiple_of(HEAD_TICKS) {
             for tenant in &tenants {
                 ingester.cut_head(tenant, now);
+                // A cut may read the disk for a while; a change of the ring does not wait for
+                // those of all tenants.
+                self.renew(now);
             }
         }
         if now.steady_ns >= self.cycle_due_ns {
@@ -209,8 +265,48 @@ impl PassLoop {
         }
     }
 
+    /// Notices a ring whose reader has died or hangs: nobody else would let its time run out.
+    fn listen(&mut self, now: Now) {
+        let ring = &self.ingester.ring;
+        let reads = ring.reads();
+        if reads != self.heard.reads {
+            self.heard = Heard { reads, at_ns: now.steady_ns };
+        } else if now.steady_ns - self.heard.at_ns >= RING_SILENCE_MAX.as_nanos() as i64 {
+            ring.read_failed(now.unix_ms, "nobody has read the ring for two minutes");
+            self.heard.reads = ring.reads();
+        }
+    }
+
+    fn read_labels_later(&mut self, id: TenantId, now: Now) {
+        self.labels_due.push_back((now.steady_ns + LABELS_AGAIN.as_nanos() as i64, id));
+    }
+
+    /// A push that had matched a new series by the label sets of before may have created it
+    /// after the labels pass; it is in the store by now, and is assigned here.
+    fn read_labels_again(&mut self, now: Now) {
+        while let Some((_, id)) = self.labels_due.pop_front_if(|due| due.0 <= now.steady_ns) {
+            let Some(tenant) = self.ingester.tenants.visit(&id) else {
+                continue;
+            };
+            let standing = tenant.standing.load_full();
+            let counts = standing.counts_metrics() || standing.counts_label_sets();
+            let is_read = !counts
+                || tenant.series.labels_pass_done() == 0
+                || self.ingester.read_labels(&tenant, &standing);
+            drop(tenant);
+            if !is_read {
+                self.read_labels_later(id, now);
+            }
+        }
+    }
+
     /// Compares what was created with what of it the ring calls ours.
     fn weigh_evidence(&mut self, now: Now) {
+        if !self.ingester.is_running() {
+            // What a restart finds in the heads came by older rings.
+            self.mismatch = Mismatch::default();
+            return;
+        }
         let mut created = 0;
         let mut not_owned = 0;
         for tenant in self.ingester.tenants.all() {
@@ -218,8 +314,11 @@ impl PassLoop {
             created += counts.created_total;
             not_owned += counts.created_not_owned_total;
         }
-        let generation = self.ingester.ring.generation();
-        if self.mismatch.judge(generation, created, not_owned, now.steady_ns) {
+        let generations = Generations {
+            ring: self.ingester.ring.generation(),
+            limits: self.ingester.overrides.load().generation(),
+        };
+        if self.mismatch.judge(generations, created, not_owned, now.steady_ns) {
             tracing::warn!(
                 created = created,
                 not_owned = not_owned,
@@ -235,32 +334,30 @@ impl PassLoop {
 
 impl Mismatch {
     /// Weighs one cycle's totals; `true` when distrust begins.
-    fn judge(&mut self, generation: u64, created: u64, not_owned: u64, now_ns: i64) -> bool {
+    fn judge(&mut self, of: Generations, created: u64, not_owned: u64, now_ns: i64) -> bool {
         let passed = |since_ns: i64, time: Duration| now_ns - since_ns >= time.as_nanos() as i64;
+        let changed = self.generations != of;
+        let begin = |is_settled| Self {
+            generations: of,
+            is_settled,
+            since_ns: now_ns,
+            created,
+            not_owned,
+            distrusted_at_ns: None,
+        };
+        if changed {
+            *self = begin(false);
+            return false;
+        }
         if let Some(at_ns) = self.distrusted_at_ns {
-            if self.ring_generation != generation || passed(at_ns, MISMATCH_RETRY) {
-                *self = Self {
-                    ring_generation: generation,
-                    since_ns: now_ns,
-                    created,
-                    not_owned,
-                    distrusted_at_ns: None,
-                };
+            if passed(at_ns, MISMATCH_RETRY) {
+                *self = begin(true);
             }
             return false;
         }
-        // Totals fall when a tenant goes; then the evidence begins anew, as with a new ring.
-        if self.ring_generation != generation
-            || created < self.created
-            || not_owned < self.not_owned
-        {
-            *self = Self {
-                ring_generation: generation,
-                since_ns: now_ns,
-                created,
-                not_owned,
-                distrusted_at_ns: None,
-            };
+        // Totals fall when a tenant goes; then the evidence begins anew.
+        if !self.is_settled || created < self.created || not_owned < self.not_owned {
+            *self = begin(true);
             return false;
         }
         let (new, strange) = (created - self.created, not_owned - self.not_owned);
@@ -295,27 +392,27 @@ impl Ingester {
         }
     }
 
-    /// Brings one tenant up to date; says whether it was recounted.
+    /// Brings one tenant up to date.
     fn renew_tenant(
         &self,
         tenant: &Tenant,
         ring: &RingSnapshot,
         limits: &Snapshot,
         now: Now,
-    ) -> bool {
+    ) -> Renewed {
         let before = tenant.standing.load_full();
         let rules = self.standing_rules();
         let standing =
             Standing::new(&tenant.id, limits.limits(&tenant.id), ring, rules, Some(&before));
         if standing.is_same(&before) {
-            return false;
+            return Renewed::default();
         }
         let standing = Arc::new(standing);
         let hold = self.config.series_limit_hold_timeout.as_duration().as_secs();
         let deadline = now.steady_s().saturating_add(u32::try_from(hold).unwrap_or(u32::MAX));
         // Pushes match label sets by the standing they load, so the store must know the new
         // generation first: what matched by the old one is then left to the labels pass.
-        let labels_due = self.count_labels(&tenant.series, Some(&before), &standing);
+        let labels = self.count_labels(&tenant.series, Some(&before), &standing);
         put_in_force(&tenant.series, Some(&before), &standing, Tick::new(deadline));
         tenant.standing.store(Arc::clone(&standing));
         let recounted = standing.epoch != before.epoch;
@@ -329,14 +426,14 @@ impl Ingester {
             };
             self.recounts.recounts[reason as usize].fetch_add(1, Ordering::Relaxed);
         }
-        if labels_due {
+        if labels && tenant.series.counts().series.in_memory > 0 {
             self.read_labels(tenant, &standing);
         }
-        recounted
+        Renewed { recounted, labels }
     }
 
     /// Switches counting by metric and by label set on or off as the limits ask; says whether
-    /// the labels of the series that are there have to be read for it.
+    /// the labels of series that are there, or on their way, have to be read for it.
     pub(super) fn count_labels(
         &self,
         series: &SeriesStore,
@@ -345,11 +442,11 @@ impl Ingester {
     ) -> bool {
         let counts_metrics = Standing::counts_metrics;
         let sets = Standing::counts_label_sets;
-        let mut due = false;
+        let mut changed = false;
         match (before.is_some_and(counts_metrics), counts_metrics(standing)) {
             (false, true) => {
                 series.enable_metric_counts();
-                due = true;
+                changed = true;
             }
             (true, false) => series.disable_metric_counts(),
             _ => {}
@@ -359,18 +456,19 @@ impl Ingester {
         match (before.is_some_and(sets), sets(standing)) {
             (_, true) if !same_sets || !before.is_some_and(sets) => {
                 series.enable_label_sets(standing.label_sets_generation);
-                due = true;
+                changed = true;
             }
             (true, false) => series.disable_label_sets(),
             _ => {}
         }
-        due && series.counts().series.in_memory > 0
+        changed
     }
 
-    /// The labels pass: tells the tracker what the series that are there refer to.
-    pub(super) fn read_labels(&self, tenant: &Tenant, standing: &Standing) {
+    /// The labels pass: tells the tracker what the series that are there refer to. `false` if
+    /// the labels could not be read.
+    pub(super) fn read_labels(&self, tenant: &Tenant, standing: &Standing) -> bool {
         let Some(store) = &self.store else {
-            return;
+            return true;
         };
         let sets = &standing.limits.limits_per_label_set;
         let generation = standing.label_sets_generation;
@@ -383,12 +481,21 @@ impl Ingester {
             Ok(_) => {
                 let missed = tenant.series.labels_pass_done();
                 if missed > 0 {
-                    tracing::warn!(tenant = %tenant.id, missed, "series without labels in the store are not counted by metric and label set");
+                    tracing::warn!(
+                        tenant = %tenant.id, missed,
+                        "series without labels in the store are not counted by metric and \
+                         label set"
+                    );
                 }
+                true
             }
-            // The counts stay unknown and refuse nothing; the next change tries again.
+            // The counts stay unknown and refuse nothing until it is tried again.
             Err(error) => {
-                tracing::error!(tenant = %tenant.id, %error, "cannot read labels for limits by metric and label set");
+                tracing::error!(
+                    tenant = %tenant.id, %error,
+                    "cannot read labels for limits by metric and label set"
+                );
+                false
             }
         }
     }
@@ -518,3 +625,6 @@ pub(super) fn put_in_force(
         _ => series.set_limits(standing.local_limits(&standing.shape)),
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;

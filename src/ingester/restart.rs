@@ -50,6 +50,12 @@ impl Ingester {
             restored.series += u64::from(tenant.series.restore(head.identity, kind, None, &new));
         })?;
         for (id, tenant) in &tenants {
+            // Heads tell no metrics, so all series were counted under a nameless one. Counted
+            // anew, they are unassigned until their labels are read.
+            if tenant.standing.load().counts_metrics() {
+                tenant.series.disable_metric_counts();
+                tenant.series.enable_metric_counts();
+            }
             tenant.note_push(now);
             if let Some(range) = store.head_range(id) {
                 let samples = Some((range.oldest_ms, range.newest_ms));

@@ -92,9 +92,15 @@ impl Standing {
             _ => OwnKeys::read(tenant, ring, made_from),
         };
         let settings = ring.settings();
+        // Nobody healthy means that the ring has not been read, or that its heartbeats stand
+        // still: no number to divide by, and none must never mean no limit. We ourselves serve.
+        let healthy_instances = match ring.healthy_count() {
+            0 => before.map_or(1, |before| before.shape.healthy_instances),
+            healthy => healthy,
+        };
         let in_share_mode = rules.mode == SeriesLimitMode::Share && own.unknown.is_none();
         let shape = Shape {
-            healthy_instances: ring.healthy_count(),
+            healthy_instances,
             zones_count: ring.zones().len(),
             zone_awareness: settings.zone_awareness_enabled,
             replication_factor: settings.replication_factor,

@@ -2,11 +2,20 @@
 
 use crate::clock::Now;
 use crate::ingester::Ingester;
+use crate::ingester::counters::DiscardReason;
 use crate::ingester::standing::Unknown;
 use crate::ingester::tenants::Tenant;
 use crate::limits::NO_LIMIT;
 use crate::series::{Basis, Counts, InForce, LimitName, Tick};
 use crate::tenant::TenantId;
+
+/// Why a sample is refused for the sake of a limit on series.
+const SERIES_LIMITS: [DiscardReason; 4] = [
+    DiscardReason::PerUserSeriesLimit,
+    DiscardReason::PerUserNativeHistogramSeriesLimit,
+    DiscardReason::PerMetricSeriesLimit,
+    DiscardReason::PerLabelsetSeriesLimit,
+];
 
 /// A tenant's figures as Cortex's `UserStats` tells them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,7 +38,12 @@ pub struct TenantView {
     pub in_force: InForce,
     /// Limit of the cluster, 0 for none.
     pub global_limit: i64,
+    /// Limit set for each instance by itself, 0 for none.
+    pub local_limit: i64,
+    /// Samples refused by any limit on series, since the tenant came.
+    pub refused_samples_total: u64,
     pub instances: usize,
+    pub replication_factor: usize,
     pub share: f64,
     pub unknown: Option<Unknown>,
 }
@@ -82,7 +96,13 @@ impl Ingester {
             limit: (limit.max < NO_LIMIT as u64).then_some(limit.max),
             in_force: limit.in_force,
             global_limit: standing.limits.max_global_series_per_user,
+            local_limit: standing.limits.max_series_per_user,
+            refused_samples_total: SERIES_LIMITS
+                .iter()
+                .map(|&reason| tenant.counters.discarded_samples(reason))
+                .sum(),
             instances: standing.shape.healthy_instances,
+            replication_factor: standing.shape.replication_factor,
             share: standing.share,
             unknown: standing.unknown,
         }

@@ -27,6 +27,7 @@ pub mod snapshot;
 pub mod walk;
 pub mod watcher;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -49,6 +50,8 @@ pub struct Ring {
     /// What the reads since the last good one came to; also serialises publishing, so that
     /// generations never go back.
     reads: Mutex<Reads>,
+    /// Attempts to read, whatever came of them.
+    reads_total: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +103,7 @@ impl Ring {
             current: ArcSwap::from_pointee(RingSnapshot::empty(Arc::new(settings))),
             last_good_ms_max,
             reads: Mutex::new(Reads::default()),
+            reads_total: AtomicU64::new(0),
         }
     }
 
@@ -115,6 +119,7 @@ impl Ring {
 
     /// Takes what a read at `read_at_ms` brought.
     pub fn publish(&self, reading: &RingReading, read_at_ms: i64) -> Published {
+        self.reads_total.fetch_add(1, Ordering::Relaxed);
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.load();
         let next = match reading {
@@ -145,8 +150,14 @@ impl Ring {
     /// Call it for each failed attempt: the one that finds the last good ring's time over
     /// publishes that ownership is unknown.
     pub fn read_failed(&self, now_ms: i64, error: impl Into<String>) {
+        self.reads_total.fetch_add(1, Ordering::Relaxed);
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         self.fail(&mut reads, now_ms, error.into());
+    }
+
+    /// Attempts to read so far, failed ones included: whether anybody still tells us anything.
+    pub fn reads(&self) -> u64 {
+        self.reads_total.load(Ordering::Relaxed)
     }
 
     pub fn status(&self, now_ms: i64) -> RingStatus {

@@ -147,6 +147,32 @@ pub fn key_set(runs: &[Run], tokens: &[Token]) -> KeySet {
     KeySet::from_toggles(start_before_zero.is_some(), toggles)
 }
 
+/// The keys up to each of `own` tokens from the token before it, ours or a rival's.
+///
+/// What [`key_set`] gives where nobody but the rivals uses up a seat that we could have. All
+/// lists are sorted, `own` is not empty, and no token is in two of them.
+pub fn keys_up_to_own(own: &[Token], rivals: &[&[Token]]) -> KeySet {
+    let mut toggles = Vec::with_capacity(own.len() * 2 + 1);
+    let mut passed = vec![0; rivals.len()];
+    let mut before = None;
+    for &token in own {
+        for (rival, passed) in rivals.iter().zip(&mut passed) {
+            *passed += rival[*passed..].iter().take_while(|&&other| other < token).count();
+            before = before.max(passed.checked_sub(1).map(|last| rival[last]));
+        }
+        toggles.extend(before.map(|before| before.0));
+        toggles.push(token.0);
+        before = Some(token);
+    }
+    // The first range of all may begin on the far side of key 0, at the last token there is.
+    let reaches_over_zero = toggles.len() % 2 == 1;
+    if reaches_over_zero {
+        let lasts = rivals.iter().chain([&own]).filter_map(|tokens| tokens.last());
+        toggles.extend(lasts.max().map(|last| last.0));
+    }
+    KeySet::from_toggles(reaches_over_zero, toggles)
+}
+
 /// What one member's tokens make of the ring, replication aside: for pages and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {

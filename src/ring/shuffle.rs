@@ -124,11 +124,43 @@ impl RingSnapshot {
         let Some(own) = own.filter(|own| members.binary_search(own).is_ok()) else {
             return Ok(view(Arc::new(KeySet::none()), 0.0, instances));
         };
-        let shard = Shard::new(self, members);
-        let runs = shard.owned_runs(self, own, self.settings().write_operation());
-        let keys = ownership::key_set(&runs, shard.layout.circle().tokens());
+        let keys = match self.rivals(&members, own) {
+            Some(rivals) => {
+                let rivals: Vec<_> = rivals.iter().map(|rival| self.tokens_of(*rival)).collect();
+                ownership::keys_up_to_own(self.tokens_of(own), &rivals)
+            }
+            None => {
+                let shard = Shard::new(self, members);
+                let runs = shard.owned_runs(self, own, self.settings().write_operation());
+                ownership::key_set(&runs, shard.layout.circle().tokens())
+            }
+        };
         let share = keys.share();
         Ok(view(Arc::new(keys), share, instances))
+    }
+
+    /// The members of a shard whose tokens alone bound what `own` holds in it: those of its own
+    /// zone that use up that zone's only seat. `None` where other zones matter too.
+    ///
+    /// With as many zones as replicas, each of them capped, a zone gives exactly one member
+    /// whatever the others give. That is how most clusters run, and it leaves a third of the
+    /// tokens to look at, each list in order already.
+    fn rivals(&self, members: &[MemberIndex], own: MemberIndex) -> Option<Vec<MemberIndex>> {
+        let layout = &self.topology().layout;
+        let mut zones: Vec<_> = members.iter().map(|member| layout.seating(*member).zone).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        let is_one_each = layout.rule().for_zones(zones.len()).is_one_each(&zones);
+        if !is_one_each || !layout.circle().contested().is_empty() {
+            return None;
+        }
+        let own_zone = layout.seating(own).zone;
+        let op = self.settings().write_operation();
+        let is_rival = |member: &MemberIndex| {
+            let Seating { zone, state } = layout.seating(*member);
+            *member != own && zone == own_zone && !op.extends(state)
+        };
+        Some(members.iter().copied().filter(is_rival).collect())
     }
 
     /// The members that a shard takes, sorted, or `None` for all.

@@ -259,6 +259,36 @@ proptest! {
     }
 
     #[test]
+    fn rivals_of_the_own_zone_alone_give_the_walk_s_keys(
+        states in prop::collection::vec(any_state(), 6..24),
+        seed: i64,
+        size in 3_i64..12,
+        extend_writes: bool,
+        low in 0_u32..3,
+    ) {
+        let mut random = GoRand::new(seed);
+        let model = model(states.iter().zip(0..).map(|(&state, i)| {
+            let mut tokens: Vec<u32> = (0..5).map(|_| random.next_u32()).collect();
+            if i == 0 {
+                // Edges: key 0 and a token that stands twice.
+                tokens.extend([low, low, u32::MAX]);
+            }
+            (format!("ingester-{i:02}"), instance(&format!("zone-{}", i % 3), state, &tokens))
+        }));
+        let settings = RingSettings { extend_writes, ..settings(3, true) };
+        for id in model.instances.keys() {
+            let ring = snapshot(&model, own(id, settings.clone()));
+            let op = ring.settings().write_operation();
+            let Some(subring) = ring.subring("tenant", size, ShardRule::Balanced) else {
+                continue;
+            };
+            let view = ring.tenant_view("tenant", size).expect("we are in the ring");
+            let runs = subring.owned_runs(&ring, id, op);
+            prop_assert_eq!(&*view.keys, &key_set(&runs, subring.circle().tokens()), "{}", id);
+        }
+    }
+
+    #[test]
     fn fingerprint_tells_what_can_move_ownership((model, settings) in any_ring(), at in any::<usize>()) {
         let ring = snapshot(&model, own("i00", settings));
         let rebuilt = |changed: &RingModel| {

@@ -73,6 +73,13 @@ impl SeatRule {
         }
     }
 
+    /// Whether each of these sorted zones gives exactly one member, whatever the others give.
+    pub fn is_one_each(self, zones: &[ZoneIndex]) -> bool {
+        self.per_zone == 1
+            && self.zones_with_extra == 0
+            && zones.first().is_some_and(|&zone| zone >= self.capped_from)
+    }
+
     /// The rule of a part of the ring whose members come from `zones_len` zones.
     pub fn for_zones(self, zones_len: usize) -> Self {
         Self::new(self.replication_factor, zones_len, self.capped_from)

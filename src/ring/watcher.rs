@@ -10,13 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::ring::kv::ring_page::decode_either;
+use crate::exposition::Families;
+use crate::ring::kv::ring_page;
 use crate::ring::kv::{KvClient, KvCodec, KvError, KvValue, KvWatch, jittered_by_half};
 use crate::ring::lifecycler::WallClock;
-use crate::ring::model::RingModel;
+use crate::ring::model::RingReading;
 
 /// Longest time between two readings of a store that answers. A sixth of the default heartbeat
 /// timeout: a dead member is noticed late by no more than that.
@@ -33,7 +35,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RingRead {
     Ok {
-        model: RingModel,
+        reading: RingReading,
         /// When the store held this, Unix milliseconds.
         read_at_ms: i64,
     },
@@ -43,6 +45,33 @@ pub enum RingRead {
     Failed(String),
 }
 
+/// What a sink says of a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    InStep,
+    /// The heartbeats are not of the ring that the sink has: it wants this value whole.
+    OutOfStep,
+}
+
+/// Reads the values of one key in order, and may tell what is new from what it has read before.
+/// A value, so that this room needs no format.
+pub trait ReadRing: Send + 'static {
+    /// Heartbeats speak of the last whole reading.
+    fn read(&mut self, value: &[u8]) -> Result<RingReading, String>;
+
+    /// Makes the next reading whole.
+    fn forget(&mut self);
+}
+
+/// Every reading is whole.
+impl ReadRing for KvCodec {
+    fn read(&mut self, value: &[u8]) -> Result<RingReading, String> {
+        (self.decode)(value).map(RingReading::Whole)
+    }
+
+    fn forget(&mut self) {}
+}
+
 /// A running watcher. It ends when this is stopped or dropped.
 #[derive(Debug)]
 pub struct Watcher {
@@ -50,10 +79,36 @@ pub struct Watcher {
     counts: Arc<Counts>,
 }
 
+/// How often a watcher has read, for those who outlive it.
 #[derive(Debug, Default)]
-struct Counts {
+pub struct Counts {
     reads: AtomicU64,
     failures: AtomicU64,
+}
+
+impl Counts {
+    /// Readings so far, failed ones included.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Adds the families of a ring's watcher; `name` is the ring's label.
+    pub fn read_metrics(&self, name: &str, families: &mut Families) {
+        let mut reads = families.counters(
+            "freehold_ring_reads_total",
+            "Readings of the ring's stored value, failed ones included.",
+        );
+        reads.sample([("name", name)], self.reads() as f64);
+        let mut failures = families.counters(
+            "freehold_ring_read_failures_total",
+            "Readings that brought no ring: no answer, or a value that cannot be understood.",
+        );
+        failures.sample([("name", name)], self.failures() as f64);
+    }
 }
 
 impl Watcher {
@@ -61,12 +116,12 @@ impl Watcher {
     pub fn spawn(
         kv: KvClient,
         key: String,
-        codec: KvCodec,
+        reader: impl ReadRing,
         clock: WallClock,
-        sink: impl FnMut(RingRead) + Send + 'static,
+        sink: impl FnMut(RingRead) -> Taken + Send + 'static,
     ) -> Self {
         let counts = Arc::new(Counts::default());
-        let run = Run { watch: kv.watch(&key), kv, key, codec, clock, counts: counts.clone() };
+        let run = Run { watch: kv.watch(&key), kv, key, reader, clock, counts: counts.clone() };
         #[expect(
             clippy::disallowed_methods,
             reason = "`Watcher` owns its one task, and `stop` ends it"
@@ -75,13 +130,8 @@ impl Watcher {
         Self { task, counts }
     }
 
-    /// Readings so far, failed ones included.
-    pub fn reads(&self) -> u64 {
-        self.counts.reads.load(Ordering::Relaxed)
-    }
-
-    pub fn failures(&self) -> u64 {
-        self.counts.failures.load(Ordering::Relaxed)
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
     }
 
     /// After this the sink is not called again.
@@ -98,30 +148,34 @@ impl Drop for Watcher {
     }
 }
 
-struct Run {
+struct Run<R> {
     kv: KvClient,
     key: String,
-    codec: KvCodec,
+    reader: R,
     clock: WallClock,
     watch: KvWatch,
     counts: Arc<Counts>,
 }
 
-impl Run {
-    async fn run(mut self, mut sink: impl FnMut(RingRead) + Send + 'static) {
+impl<R: ReadRing> Run<R> {
+    async fn run(mut self, mut sink: impl FnMut(RingRead) -> Taken + Send + 'static) {
         let mut failures_in_row = 0_u32;
         let mut reread_at = Instant::now() + Duration::from_millis(REREAD_MS);
         loop {
             let value = self.next(reread_at).await;
             reread_at = Instant::now() + Duration::from_millis(REREAD_MS);
             let is_answer = value.is_ok();
-            let read = self.understand(value);
             self.counts.reads.fetch_add(1, Ordering::Relaxed);
+            let read = self.understand(&value);
             if let RingRead::Failed(reason) = &read {
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(key = self.key, reason, "the ring could not be read");
             }
-            sink(read);
+            if sink(read) == Taken::OutOfStep {
+                self.reader.forget();
+                // Whole, so it cannot be out of step again.
+                sink(self.understand(&value));
+            }
             if is_answer {
                 // A value that cannot be understood needs no pause: the next one comes when
                 // somebody writes it, or at the next rereading.
@@ -146,25 +200,40 @@ impl Run {
         }
     }
 
-    fn understand(&self, value: Result<KvValue, KvError>) -> RingRead {
+    fn understand(&mut self, value: &Result<KvValue, KvError>) -> RingRead {
         let value = match value {
             Ok(value) => value,
             Err(e) => return RingRead::Failed(e.to_string()),
         };
-        let Some(bytes) = value.bytes.filter(|bytes| !bytes.is_empty()) else {
+        let Some(bytes) = value.bytes.as_ref().filter(|bytes| !bytes.is_empty()) else {
             return RingRead::Empty;
         };
-        match decode_either(self.codec, &bytes) {
-            Ok(page) if page.ring.instances.is_empty() => RingRead::Empty,
-            Ok(page) => RingRead::Ok {
-                model: page.ring,
+        match self.read(bytes) {
+            Ok((RingReading::Whole(model), _)) if model.instances.is_empty() => RingRead::Empty,
+            Ok((reading, copied_at_ms)) => RingRead::Ok {
+                reading,
                 // A copy of the ring is as old as the copying, however often it is read.
-                read_at_ms: page
-                    .stored_at_ms
-                    .or(value.stored_at_ms)
-                    .unwrap_or_else(|| (self.clock)()),
+                read_at_ms: copied_at_ms.or(value.stored_at_ms).unwrap_or_else(|| (self.clock)()),
             },
             Err(reason) => RingRead::Failed(KvError::Value(reason).to_string()),
+        }
+    }
+
+    /// A raw value, or a saved page, which tells when it was copied.
+    fn read(&mut self, bytes: &Bytes) -> Result<(RingReading, Option<i64>), String> {
+        if !ring_page::may_be_page(bytes) {
+            return self.reader.read(bytes).map(|reading| (reading, None));
+        }
+        match ring_page::parse(bytes) {
+            Ok(page) => {
+                // What the reader remembers is of another ring from here on.
+                self.reader.forget();
+                Ok((RingReading::Whole(page.ring), page.stored_at_ms))
+            }
+            Err(page_error) => {
+                let raw = self.reader.read(bytes).map(|reading| (reading, None));
+                raw.map_err(|_| page_error.to_string())
+            }
         }
     }
 }
@@ -175,11 +244,15 @@ mod tests {
     use crate::ring::kv::file::FileKv;
     use crate::ring::kv::inmemory::InMemoryKv;
     use crate::ring::lifecycler::testing::{CODEC, clock, ring_of};
+    use crate::ring::model::RingModel;
     use tokio::sync::mpsc;
 
     fn follow(kv: KvClient) -> (Watcher, mpsc::Receiver<RingRead>) {
         let (reads_tx, reads_rx) = mpsc::channel(1024);
-        let sink = move |read| reads_tx.try_send(read).expect("the test listens");
+        let sink = move |read| {
+            reads_tx.try_send(read).expect("the test listens");
+            Taken::InStep
+        };
         (Watcher::spawn(kv, "ring".to_owned(), CODEC, clock(), sink), reads_rx)
     }
 
@@ -205,7 +278,7 @@ mod tests {
         assert_eq!(again_ms - first_ms, REREAD_MS as i64);
         put(&kv, (CODEC.encode)(&RingModel::default()));
         assert_eq!(reads.recv().await, Some(RingRead::Empty), "a ring of nobody is empty");
-        assert_eq!((watcher.reads(), watcher.failures()), (4, 0));
+        assert_eq!((watcher.counts().reads(), watcher.counts().failures()), (4, 0));
         watcher.stop().await;
         assert_eq!(reads.recv().await, None, "the sink went with the task");
     }
@@ -222,7 +295,7 @@ mod tests {
         kv.set_unreachable(false);
         let read = reads.recv().await.unwrap();
         assert!(matches!(read, RingRead::Ok { .. }), "{read:?}");
-        assert_eq!(watcher.failures(), 1);
+        assert_eq!(watcher.counts().failures(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,7 +306,79 @@ mod tests {
         assert!(matches!(reads.recv().await.unwrap(), RingRead::Failed(_)));
         put(&kv, (CODEC.encode)(&ring_of(&["a"])));
         assert!(matches!(reads.recv().await.unwrap(), RingRead::Ok { .. }));
-        assert_eq!(watcher.failures(), 1);
+        assert_eq!(watcher.counts().failures(), 1);
+    }
+
+    /// Whole once after each `forget`, then heartbeats.
+    struct Remembering {
+        knows: bool,
+    }
+
+    impl ReadRing for Remembering {
+        fn read(&mut self, value: &[u8]) -> Result<RingReading, String> {
+            let model = (CODEC.decode)(value)?;
+            let known = std::mem::replace(&mut self.knows, true);
+            Ok(if known { RingReading::Heartbeats(Vec::new()) } else { RingReading::Whole(model) })
+        }
+
+        fn forget(&mut self) {
+            self.knows = false;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sink_that_is_out_of_step_gets_the_same_value_whole() {
+        let kv = InMemoryKv::default();
+        put(&kv, (CODEC.encode)(&ring_of(&["a"])));
+        let (reads_tx, mut reads) = mpsc::unbounded_channel();
+        let sink = move |read: RingRead| {
+            let RingRead::Ok { reading, .. } = read else { panic!("{read:?}") };
+            let is_whole = matches!(reading, RingReading::Whole(_));
+            reads_tx.send(is_whole).expect("the test listens");
+            if is_whole { Taken::InStep } else { Taken::OutOfStep }
+        };
+        let (kv, reader) = (KvClient::InMemory(kv), Remembering { knows: false });
+        let watcher = Watcher::spawn(kv, "ring".to_owned(), reader, clock(), sink);
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            seen.push(reads.recv().await.unwrap());
+        }
+        assert_eq!(seen, [true, false, true, false, true]);
+        assert_eq!(watcher.counts().reads(), 3, "a value that is read again was fetched once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_raw_value_that_starts_like_a_page_is_told_apart_by_content() {
+        struct Braced;
+        impl ReadRing for Braced {
+            fn read(&mut self, value: &[u8]) -> Result<RingReading, String> {
+                match value {
+                    b"{raw" => Ok(RingReading::Whole(ring_of(&["a"]))),
+                    _ => Err("not raw".to_owned()),
+                }
+            }
+
+            fn forget(&mut self) {}
+        }
+        let kv = InMemoryKv::default();
+        let (reads_tx, mut reads) = mpsc::unbounded_channel();
+        let sink = move |read| {
+            reads_tx.send(read).expect("the test listens");
+            Taken::InStep
+        };
+        let client = KvClient::InMemory(kv.clone());
+        let _watcher = Watcher::spawn(client, "ring".to_owned(), Braced, clock(), sink);
+        assert_eq!(reads.recv().await, Some(RingRead::Empty));
+        let mut check = async |bytes: &[u8], expect: &str| {
+            put(&kv, bytes.to_vec());
+            match reads.recv().await.unwrap() {
+                RingRead::Failed(reason) => assert!(reason.contains(expect), "{reason}"),
+                read => assert_eq!(expect, "", "{read:?}"),
+            }
+        };
+        check(b"{raw", "").await;
+        check(b"garbage", "not raw").await;
+        check(b"{garbage", "/ring page").await;
     }
 
     #[tokio::test]
@@ -252,7 +397,9 @@ mod tests {
         std::fs::write(dir.path().join("new"), (CODEC.encode)(&ring_of(&["b"]))).unwrap();
         std::fs::rename(dir.path().join("new"), &path).unwrap();
         let read = tokio::time::timeout(wait, reads.recv()).await.unwrap().unwrap();
-        let RingRead::Ok { model, .. } = read else { panic!("{read:?}") };
+        let RingRead::Ok { reading: RingReading::Whole(model), .. } = read else {
+            panic!("{read:?}")
+        };
         assert!(model.instances.contains_key("b"));
     }
 }

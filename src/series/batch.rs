@@ -1,7 +1,7 @@
-//! Scratch of one request: its series by identity, grouped by stripe, and what needs more work.
+//! Scratch of one request: its series by identity, grouped by lock, and what needs more work.
 //!
 //! Reused from request to request, so that touching known series allocates nothing. A request
-//! is looked through twice: first without locks, to compute identities, then stripe by stripe.
+//! is looked through twice: first without locks, to compute identities, then lock by lock.
 //! One lock per group lets the CPU overlap the cache misses of a group's members.
 
 use super::layout::StripeSet;
@@ -63,9 +63,9 @@ pub struct Slow {
 pub struct Batch {
     items: Vec<Item>,
     slow: Vec<Slow>,
-    /// Indices of items, those of one stripe next to each other and in the request's order.
+    /// Indices of items, those of one lock next to each other and in the request's order.
     grouped: Vec<u32>,
-    /// Per stripe, where its group ends in `grouped`.
+    /// Per lock, where its group ends in `grouped`.
     ends: Vec<u32>,
 }
 
@@ -103,15 +103,15 @@ impl Batch {
         &self.slow
     }
 
-    /// Counting sort of the items by stripe.
+    /// Counting sort of the items by the lock of their stripe.
     pub(super) fn group(&mut self, set: &StripeSet) {
         self.slow.clear();
         self.ends.clear();
-        self.ends.resize(set.len(), 0);
+        self.ends.resize(set.locks_len(), 0);
         self.grouped.clear();
         self.grouped.resize(self.items.len(), 0);
         for item in &self.items {
-            self.ends[set.index_of(item.identity)] += 1;
+            self.ends[set.lock_of(item.identity)] += 1;
         }
         let mut start = 0;
         for end in &mut self.ends {
@@ -120,7 +120,7 @@ impl Batch {
             start += count;
         }
         for (at, item) in self.items.iter().enumerate() {
-            let end = &mut self.ends[set.index_of(item.identity)];
+            let end = &mut self.ends[set.lock_of(item.identity)];
             self.grouped[*end as usize] = at as u32;
             *end += 1;
         }
@@ -130,18 +130,18 @@ impl Batch {
     pub(super) fn groups(&mut self) -> (impl Iterator<Item = Group<'_>>, &mut Vec<Slow>) {
         let (items, grouped) = (&self.items, &self.grouped);
         let mut start = 0;
-        let groups = self.ends.iter().enumerate().filter_map(move |(stripe, &end)| {
+        let groups = self.ends.iter().enumerate().filter_map(move |(lock, &end)| {
             let members = &grouped[start as usize..end as usize];
             start = end;
-            (!members.is_empty()).then_some(Group { stripe, members, items })
+            (!members.is_empty()).then_some(Group { lock, members, items })
         });
         (groups, &mut self.slow)
     }
 }
 
-/// The items of one stripe.
+/// The items whose stripes share one lock.
 pub(super) struct Group<'a> {
-    pub(super) stripe: usize,
+    pub(super) lock: usize,
     pub(super) members: &'a [u32],
     pub(super) items: &'a [Item],
 }

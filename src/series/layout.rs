@@ -9,6 +9,7 @@
 //! Whoever holds the books knows the layout exactly. A touch does not hold them: it takes the
 //! published set, and where it meets a stripe that has moved, follows that stripe's pointer.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::stripe::Stripe;
@@ -17,11 +18,15 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Entries per stripe, on average, beyond which the stripes are split.
 ///
-/// Growing or splitting a stripe costs up to 50 ns per entry under its lock: about 1 ms here.
-pub const STRIPE_SERIES_MAX: usize = 20_000;
+/// Splitting or sweeping a stripe costs up to 100 ns per entry under its lock: half a
+/// millisecond here, which leaves room for a machine that has other things to do.
+pub const STRIPE_SERIES_MAX: usize = 5_000;
 /// Most stripes of a tenant, as a power of two. Beyond 80 million series stripes just get
 /// longer, and so do the times their locks are held.
-pub(super) const STRIPE_BITS_MAX: u32 = 12;
+pub(super) const STRIPE_BITS_MAX: u32 = 14;
+/// Most locks of a tenant, as a power of two: 16 series of a usual request to each, and far more
+/// locks than cores.
+const LOCK_BITS_MAX: u32 = 6;
 /// Stripes grow fourfold: often enough to keep groups long, seldom enough to move little.
 const SPLIT_BITS: u32 = 2;
 /// Leading bits of an identity that tell a pass' place; enough for the finest layout.
@@ -45,17 +50,31 @@ impl Prefix {
 /// Stripes of one fineness.
 pub(super) struct StripeSet {
     bits: u32,
-    stripes: Box<[Mutex<Stripe>]>,
+    /// Stripes that share a lock, as a power of two.
+    shared_bits: u32,
+    locks: Box<[Mutex<Box<[Stripe]>>]>,
+}
+
+/// A stripe and the lock that it shares with its neighbours.
+pub(super) struct StripeGuard<'a> {
+    neighbours: MutexGuard<'a, Box<[Stripe]>>,
+    at: usize,
 }
 
 impl StripeSet {
     fn new(bits: u32) -> Self {
-        let stripes = (0..1_usize << bits).map(|_| Mutex::new(Stripe::default())).collect();
-        Self { bits, stripes }
+        let shared_bits = bits.saturating_sub(LOCK_BITS_MAX);
+        let neighbours = || (0..1_usize << shared_bits).map(|_| Stripe::default()).collect();
+        let locks = (0..1_usize << (bits - shared_bits)).map(|_| Mutex::new(neighbours()));
+        Self { bits, shared_bits, locks: locks.collect() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.stripes.len()
+        1 << self.bits
+    }
+
+    pub(super) fn locks_len(&self) -> usize {
+        self.locks.len()
     }
 
     #[inline]
@@ -63,8 +82,26 @@ impl StripeSet {
         self.index_at(Prefix::of(identity))
     }
 
-    pub(super) fn lock(&self, index: usize) -> MutexGuard<'_, Stripe> {
-        self.stripes[index].lock().expect("no holder of a stripe panics")
+    /// The lock that the stripe of `identity` shares.
+    #[inline]
+    pub(super) fn lock_of(&self, identity: Identity) -> usize {
+        self.index_of(identity) >> self.shared_bits
+    }
+
+    /// The place of the stripe of `identity` among its neighbours.
+    #[inline]
+    pub(super) fn place_of(&self, identity: Identity) -> usize {
+        self.index_of(identity) & ((1 << self.shared_bits) - 1)
+    }
+
+    /// All stripes behind one lock.
+    pub(super) fn lock_all(&self, lock: usize) -> MutexGuard<'_, Box<[Stripe]>> {
+        self.locks[lock].lock().expect("no holder of a stripe panics")
+    }
+
+    pub(super) fn lock(&self, index: usize) -> StripeGuard<'_> {
+        let neighbours = self.lock_all(index >> self.shared_bits);
+        StripeGuard { neighbours, at: index & ((1 << self.shared_bits) - 1) }
     }
 
     #[inline]
@@ -75,6 +112,20 @@ impl StripeSet {
     /// First prefix behind the stripe.
     fn end_of(&self, index: usize) -> Prefix {
         Prefix((index as u32 + 1) << (PREFIX_BITS - self.bits))
+    }
+}
+
+impl Deref for StripeGuard<'_> {
+    type Target = Stripe;
+
+    fn deref(&self) -> &Stripe {
+        &self.neighbours[self.at]
+    }
+}
+
+impl DerefMut for StripeGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Stripe {
+        &mut self.neighbours[self.at]
     }
 }
 
@@ -104,12 +155,12 @@ impl Layout {
         Arc::clone(&self.current)
     }
 
-    pub(super) fn lock(&self, identity: Identity) -> MutexGuard<'_, Stripe> {
+    pub(super) fn lock(&self, identity: Identity) -> StripeGuard<'_> {
         self.lock_at(Prefix::of(identity)).0
     }
 
     /// The stripe that holds `prefix`, and the first prefix behind it.
-    pub(super) fn lock_at(&self, prefix: Prefix) -> (MutexGuard<'_, Stripe>, Prefix) {
+    pub(super) fn lock_at(&self, prefix: Prefix) -> (StripeGuard<'_>, Prefix) {
         let index = self.current.index_at(prefix);
         let (set, index) = match &self.split {
             Some(split) if index < split.moved => (&split.to, split.to.index_at(prefix)),

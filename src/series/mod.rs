@@ -1,7 +1,7 @@
 //! The series of one tenant: who is in memory, active, owned, and who may still be created.
 //!
 //! The hot path is [`SeriesStore::touch`]: identity, stripe, entry, two timestamps. It takes one
-//! stripe's lock per group of items and nothing else. Everything that changes a count of entries
+//! lock per group of items and nothing else. Everything that changes a count of entries
 //! (create, remove, kind change, a step of a recount or of a split) first takes the tenant's
 //! *books*, so that a check and the creation it admits are one step, and counts need no
 //! compare-and-swap. Only the instance's totals span tenants and are reserved atomically.
@@ -11,7 +11,7 @@
 //! [`SeriesStore::cycle`] knows; *owned* ones are in-memory and in the view in force.
 //!
 //! Lock order: books, then one stripe. A split holds the stripe it empties and then, one at a
-//! time, the parts it fills, which nobody else can lock before the emptied stripe names them.
+//! time, the parts it fills; nobody goes the other way, from a part to what it came from.
 //! A stripe's lock is held for one group of a request or one pass over its entries, and
 //! [`STRIPE_SERIES_MAX`] bounds how many these are. No clock, no I/O, no task in this room.
 
@@ -144,27 +144,32 @@ impl SeriesStore {
         let how = How { now, order, kinds: self.kinds };
         batch.group(&set);
         let (groups, slow) = batch.groups();
+        // Nearly always empty: stripes move while a tenant grows.
+        let mut moved: Vec<u32> = Vec::new();
         for group in groups {
-            let mut settle = |stripe: &mut Stripe, members: &[u32]| {
-                let mut woken = Activity::default();
-                for &member in members {
-                    let item = &group.items[member as usize];
+            let mut woken = Activity::default();
+            let mut stripes = set.lock_all(group.lock);
+            for &member in group.members {
+                let item = &group.items[member as usize];
+                let stripe = &mut stripes[set.place_of(item.identity)];
+                match stripe.touch(item, how, &mut woken) {
+                    None => {}
+                    Some(Verdict::New) if stripe.moved_to().is_some() => moved.push(member),
+                    Some(verdict) => slow.push(Slow { item: member, verdict }),
+                }
+            }
+            // Under the stripes' lock: a cycle must not take off what is not yet added.
+            self.mirror.woke(woken);
+            drop(stripes);
+            for member in moved.drain(..) {
+                let item = &group.items[member as usize];
+                follow(&set, Prefix::of(item.identity), |stripe, _| {
+                    let mut woken = Activity::default();
                     if let Some(verdict) = stripe.touch(item, how, &mut woken) {
                         slow.push(Slow { item: member, verdict });
                     }
-                }
-                // Under the stripe's lock: a cycle must not take off what is not yet added.
-                self.mirror.woke(woken);
-            };
-            let mut stripe = set.lock(group.stripe);
-            if stripe.moved_to().is_none() {
-                settle(&mut stripe, group.members);
-                continue;
-            }
-            drop(stripe);
-            for member in group.members.chunks(1) {
-                let prefix = Prefix::of(group.items[member[0] as usize].identity);
-                follow(&set, prefix, |stripe, _| settle(stripe, member));
+                    self.mirror.woke(woken);
+                });
             }
         }
     }

@@ -171,7 +171,7 @@ impl Stripe {
         {
             return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
         }
-        if self.kind_after(row, item.kind, how.kinds) != last.kind() {
+        if item.kind != last.kind() && self.kind_after(row, item.kind, how.kinds) == item.kind {
             return Some(Verdict::KindChange);
         }
         self.mark_seen(row, item, how.now, woken);

@@ -7,6 +7,11 @@
 #[path = "../golden/vectors.rs"]
 mod vectors;
 
+mod admin;
+mod cases_a;
+mod cluster;
 mod grpc;
 mod http;
+mod passes;
 mod ring_sim;
+mod scale_up;

@@ -1,0 +1,99 @@
+//! How a page is asked for and answered: HTML or JSON, off the runtime's threads, errors in
+//! plain text.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Form, FromRequest as _, Query, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+
+use super::{Pages, Sources};
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Whether the asker wants JSON; browsers do not name it.
+pub(super) fn wants_json(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    String::from_utf8_lossy(accept).contains("json")
+}
+
+/// Makes a page on a blocking thread: one of many tenants or tokens takes its time.
+pub(super) async fn page(
+    pages: Pages,
+    make: impl FnOnce(&Sources) -> Response + Send + 'static,
+) -> Response {
+    let Ok(permit) = pages.permits.acquire_owned().await else {
+        return error(503, "stopping");
+    };
+    let sources = Arc::clone(&pages.sources);
+    let made = tokio::task::spawn_blocking(move || {
+        let response = make(&sources);
+        // With the call: who gave up waiting does not free the thread.
+        drop(permit);
+        response
+    });
+    made.await.unwrap_or_else(|_| error(500, "the page could not be made"))
+}
+
+/// One struct, shown or told.
+pub(super) fn either<T: Template + Serialize>(json: bool, page: &T) -> Response {
+    if json { told(JSON, page, "") } else { shown(page) }
+}
+
+pub(super) fn shown(page: &impl Template) -> Response {
+    match page.render() {
+        Ok(text) => with_type(StatusCode::OK, HTML, text),
+        Err(failure) => error(500, &failure.to_string()),
+    }
+}
+
+/// `end` follows the JSON: some of Cortex's pages end with a line break.
+pub(super) fn told(content_type: &'static str, page: &impl Serialize, end: &str) -> Response {
+    match serde_json::to_string(page) {
+        Ok(text) => with_type(StatusCode::OK, content_type, text + end),
+        Err(failure) => error(500, &failure.to_string()),
+    }
+}
+
+pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
+}
+
+/// As Go's `http.Error` words it.
+pub(super) fn error(status: u16, text: &str) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = with_type(status, TEXT, format!("{text}\n"));
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// A browser tells when another site made it send a request; no other site has a say here.
+pub(super) fn refuse_other_sites(headers: &HeaderMap) -> Result<(), Response> {
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(b"cross-site") => Err(error(403, "this request was made by another site's page")),
+        _ => Ok(()),
+    }
+}
+
+/// The first value of `name` in the form, else in the query, as Go's `FormValue`.
+pub(super) async fn form_value(request: Request, name: &str) -> Result<Option<String>, Response> {
+    type Pairs = Vec<(String, String)>;
+    let first = |pairs: Pairs| pairs.into_iter().find(|(have, _)| have == name).map(|(_, v)| v);
+    let bad = |why: String| error(400, &format!("failed to parse the form: {why}"));
+    let Query(query) =
+        Query::<Pairs>::try_from_uri(request.uri()).map_err(|e| bad(e.body_text()))?;
+    let is_form = request.headers().get(header::CONTENT_TYPE).is_some_and(|content_type| {
+        content_type.as_bytes().starts_with(b"application/x-www-form-urlencoded")
+    });
+    if request.method() != Method::POST || !is_form {
+        return Ok(first(query));
+    }
+    let Form(form) =
+        Form::<Pairs>::from_request(request, &()).await.map_err(|e| bad(e.body_text()))?;
+    Ok(first(form).or_else(|| first(query)))
+}
