@@ -1,4 +1,20 @@
 //! Freehold: the admission control that a Cortex cluster lacks.
+//!
+//! A push comes in at an edge and is judged by what ring and limits say of its tenant; what is
+//! ours by the ring is worked out behind the pushes, never on their way.
+//!
+//! ```text
+//! remote write ─► server ─► distributor ─┐
+//! gRPC push ────► server ────────────────┴─► ingester ─► series, limits, ratelimit ─► store
+//!                     ring, limits change ─► passes ────► standing, recount
+//! ```
+//!
+//! In reading order: `app` wires everything; the words that every room speaks (`keys`, `labels`,
+//! `tenant`, `units`, `go_text`, `sync`); mechanisms (`ratelimit`, `exposition`); the core rooms,
+//! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`); formats
+//! (`wire`); what reaches outside (`clock`, `store`, and the drivers inside `ring` and `limits`);
+//! services (`ingester`, `distributor`); the edge (`server`, `admin`). A room uses what is below
+//! it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every import to it.
 
 pub mod app;
 pub mod config;

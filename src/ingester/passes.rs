@@ -6,6 +6,8 @@
 //! What must hold: a tenant's count and limit change together (`put_in_force`, then the recount's
 //! last step); a pass that fails for one tenant goes on with the next.
 
+mod mismatch;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,8 @@ use crate::series::{Fate, Progress, SeriesStore, Tick};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::tenant::TenantId;
 
+use mismatch::{Generations, Mismatch};
+
 /// How long the pass thread sleeps when nobody wakes it; the tick of the instance's rate.
 const TICK: Duration = Duration::from_secs(1);
 /// Ticks between two looks at the heads.
@@ -30,13 +34,6 @@ const HEAD_TICKS: u64 = 15;
 const TENANT_RATE_TICKS: u64 = 15;
 /// Ticks between two sweeps of limiters and retention.
 const SWEEP_TICKS: u64 = 300;
-/// A ring has been stable this long before series that are not ours are held against it.
-const MISMATCH_STABLE: Duration = Duration::from_secs(300);
-/// Share of created series that may be not ours; distributors and we may see a change of the
-/// ring some seconds apart.
-const MISMATCH_SHARE: f64 = 0.01;
-/// How long the ring's word is distrusted before it is tried again.
-const MISMATCH_RETRY: Duration = Duration::from_secs(900);
 /// A ring of which nobody has told anything for this long has lost its watcher: one that works
 /// reads, or fails to, well within it.
 const RING_SILENCE_MAX: Duration = Duration::from_secs(120);
@@ -145,27 +142,6 @@ struct Seen {
     ring: Option<Arc<RingSnapshot>>,
     limits: Option<Arc<Snapshot>>,
     mismatch: bool,
-}
-
-/// Evidence on whether the ring's word on our keys is right.
-///
-/// It is gathered from the second look after a change on: distributors learn of a ring or of a
-/// shard size some seconds before or after us, and that proves nothing.
-#[derive(Default)]
-struct Mismatch {
-    generations: Generations,
-    is_settled: bool,
-    since_ns: i64,
-    created: u64,
-    not_owned: u64,
-    distrusted_at_ns: Option<i64>,
-}
-
-/// What decides on what is ours, by number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Generations {
-    ring: u64,
-    limits: u64,
 }
 
 impl PassLoop {
@@ -329,49 +305,6 @@ impl PassLoop {
         }
         let distrusted = self.mismatch.distrusted_at_ns.is_some();
         self.ingester.recounts.mismatch.store(distrusted, Ordering::Relaxed);
-    }
-}
-
-impl Mismatch {
-    /// Weighs one cycle's totals; `true` when distrust begins.
-    fn judge(&mut self, of: Generations, created: u64, not_owned: u64, now_ns: i64) -> bool {
-        let passed = |since_ns: i64, time: Duration| now_ns - since_ns >= time.as_nanos() as i64;
-        let changed = self.generations != of;
-        let begin = |is_settled| Self {
-            generations: of,
-            is_settled,
-            since_ns: now_ns,
-            created,
-            not_owned,
-            distrusted_at_ns: None,
-        };
-        if changed {
-            *self = begin(false);
-            return false;
-        }
-        if let Some(at_ns) = self.distrusted_at_ns {
-            if passed(at_ns, MISMATCH_RETRY) {
-                *self = begin(true);
-            }
-            return false;
-        }
-        // Totals fall when a tenant goes; then the evidence begins anew.
-        if !self.is_settled || created < self.created || not_owned < self.not_owned {
-            *self = begin(true);
-            return false;
-        }
-        let (new, strange) = (created - self.created, not_owned - self.not_owned);
-        if !passed(self.since_ns, MISMATCH_STABLE) {
-            return false;
-        }
-        self.since_ns = now_ns;
-        self.created = created;
-        self.not_owned = not_owned;
-        if strange as f64 <= new as f64 * MISMATCH_SHARE {
-            return false;
-        }
-        self.distrusted_at_ns = Some(now_ns);
-        true
     }
 }
 
@@ -625,6 +558,3 @@ pub(super) fn put_in_force(
         _ => series.set_limits(standing.local_limits(&standing.shape)),
     }
 }
-
-#[cfg(all(test, not(feature = "model")))]
-mod tests;

@@ -1,3 +1,5 @@
+//! Distrust: when it begins, how long it lasts.
+
 use super::*;
 
 const CYCLE_S: i64 = 60;
