@@ -8,6 +8,7 @@
 //!
 //! `cargo bench --bench grpc`, with `-- --long` for numbers worth keeping; `--test` only proves
 //! that it runs.
+#![expect(clippy::disallowed_methods, reason = "the bench drives one connection to its end")]
 
 use std::convert::Infallible;
 use std::hint::black_box;

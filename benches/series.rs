@@ -4,6 +4,7 @@
 //! `FREEHOLD_LONG_BENCH=1` adds the sizes up to five million series; without it all runs are
 //! small enough for every commit. Reports that are no timings are printed before the timings.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;

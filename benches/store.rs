@@ -5,6 +5,7 @@
 //!
 //! With `STORE_BENCH_SERIES=1000000` it also prints, once and without criterion, what a store of
 //! so many series takes in memory and to open, and its rate over `STORE_BENCH_SECS` (30).
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::hint::black_box;
 use std::io::Write;

@@ -124,7 +124,7 @@ impl App {
         let http_address = local(&http_listener, config.server.http_address()?)?;
         let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
 
-        let membership = Membership::new(&config, grpc_address.port());
+        let membership = Membership::new(&config, grpc_address.port(), clock);
         let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
         let ingester = Arc::new(Ingester::new(Parts {
             config: config.ingester.clone(),
@@ -335,7 +335,6 @@ fn start_passes(
     wakes: crate::ingester::passes::Wakes,
 ) -> Result<JoinHandle<()>, AppError> {
     let passes = PassLoop::new(Arc::clone(ingester), clock);
-    #[expect(clippy::disallowed_methods, reason = "named, and joined when the app stops")]
     let spawned = std::thread::Builder::new()
         .name("freehold-passes".to_owned())
         .spawn(move || passes.run(&wakes));
@@ -482,16 +481,16 @@ fn register_metrics(
 ) -> Result<(), AppError> {
     let ingester = Arc::clone(rooms.ingester);
     let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
-    registry.register(Box::new(AtScrape::new("freehold_ingester_families", read)))?;
+    registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
         ring_reads.read_metrics("ingester", families);
     };
-    registry.register(Box::new(AtScrape::new("freehold_ring_families", read)))?;
+    registry.register(Box::new(AtScrape::new("ring_families", read)))?;
     if let Some(reloads) = reloads {
         let read = move |families: &mut Families| reloads.read_metrics(families);
-        registry.register(Box::new(AtScrape::new("freehold_runtime_config_families", read)))?;
+        registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;
     }
     Ok(())
 }

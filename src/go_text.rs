@@ -5,37 +5,66 @@ use std::fmt;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A double as Go's `%v` and `%g` print it: shortest digits, with an exponent from 1e6 on and
-/// below 1e-4.
+/// A double as Go's `%v` and `%g` print it: the fewest digits that read back the same, with an
+/// exponent below 1e-4 and from 1e6 on.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Float(pub f64);
 
 impl fmt::Display for Float {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_float(f, self.0)
+        let value = self.0;
+        if !value.is_finite() {
+            return write_not_finite(f, value);
+        }
+        let text = shortest_digits(value);
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        if value == 0.0 || (1e-4..1e6).contains(&value.abs()) {
+            let places = places(digits, exponent);
+            return write!(f, "{value:.places$}");
+        }
+        let (sign, exponent) = match exponent.strip_prefix('-') {
+            Some(exponent) => ('-', exponent),
+            None => ('+', exponent),
+        };
+        write!(f, "{digits}e{sign}{exponent:0>2}")
     }
 }
 
-/// Exponents that Go writes out in full; outside of them it prints digits and an exponent.
-const PLAIN_EXPONENTS: std::ops::Range<i32> = -4..6;
+/// Fewest digits with an exponent. Of two that are equally near Go takes the even one, std the
+/// greater, so the number of digits comes from std and the rounding from its exact printing.
+fn shortest_digits(value: f64) -> String {
+    let shortest = format!("{value:e}");
+    let mantissa = shortest.split_once('e').map_or(&shortest[..], |(mantissa, _)| mantissa);
+    let places = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let exact = format!("{value:.places$e}");
+    if exact.parse() == Ok(value) { exact } else { shortest }
+}
 
-fn write_float(f: &mut fmt::Formatter<'_>, value: f64) -> fmt::Result {
-    if value.is_nan() {
-        return f.write_str("NaN");
+/// Places behind the point of a number that is written without an exponent.
+fn places(digits: &str, exponent: &str) -> usize {
+    let fraction = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i32);
+    (fraction - exponent.parse::<i32>().unwrap_or(0)).max(0) as usize
+}
+
+/// A double as Go's `%f` prints it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FixedFloat(pub f64);
+
+impl fmt::Display for FixedFloat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.is_finite() {
+            return write_not_finite(f, self.0);
+        }
+        write!(f, "{:.6}", self.0)
     }
-    if value.is_infinite() {
-        return f.write_str(if value > 0.0 { "+Inf" } else { "-Inf" });
-    }
-    if value == 0.0 {
-        return f.write_str(if value.is_sign_negative() { "-0" } else { "0" });
-    }
-    let scientific = format!("{value:e}");
-    let (digits, exponent) = scientific.split_once('e').expect("LowerExp writes an exponent");
-    let exponent: i32 = exponent.parse().expect("LowerExp writes a number");
-    if PLAIN_EXPONENTS.contains(&exponent) {
-        return write!(f, "{value}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    write!(f, "{digits}e{sign}{:02}", exponent.abs())
+}
+
+fn write_not_finite(f: &mut fmt::Formatter<'_>, value: f64) -> fmt::Result {
+    f.write_str(match value {
+        _ if value.is_nan() => "NaN",
+        f64::INFINITY => "+Inf",
+        _ => "-Inf",
+    })
 }
 
 /// Unix milliseconds as Go's `time.RFC3339Nano` in UTC: no trailing zeros in the fraction.
@@ -67,6 +96,10 @@ mod tests {
         check(1.0, "1");
         check(1.5, "1.5");
         check(-3.0, "-3");
+        check(-0.5, "-0.5");
+        check(0.1, "0.1");
+        check(0.3333333333333333, "0.3333333333333333");
+        check(999_999.5, "999999.5");
         check(100_000.0, "100000");
         check(1_000_000.0, "1e+06");
         check(1_234_567.0, "1.234567e+06");
@@ -74,10 +107,17 @@ mod tests {
         check(1e21, "1e+21");
         check(0.0001, "0.0001");
         check(0.00001, "1e-05");
+        check(0.000_012, "1.2e-05");
         check(5e-324, "5e-324");
+        check(1e300, "1e+300");
+        check(f64::MAX, "1.7976931348623157e+308");
+        // As near to ...562 as to ...563.
+        check(-1.0 - 2.5 / 65_536.0, "-1.0000381469726562");
         check(f64::INFINITY, "+Inf");
         check(f64::NEG_INFINITY, "-Inf");
         check(f64::NAN, "NaN");
+        assert_eq!(FixedFloat(0.1).to_string(), "0.100000");
+        assert_eq!(FixedFloat(f64::NEG_INFINITY).to_string(), "-Inf");
     }
 
     #[test]

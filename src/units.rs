@@ -138,6 +138,13 @@ impl From<Millis> for String {
     }
 }
 
+/// Instances that a configured shard size asks for: below 1 it is a share of `instances`,
+/// rounded up, from 1 on a number, rounded up too. 0 is no shuffle sharding.
+pub fn shard_size(configured: f64, instances: usize) -> i64 {
+    let size = if configured < 1.0 { instances as f64 * configured } else { configured };
+    size.ceil() as i64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +170,19 @@ mod tests {
         for text in ["", "10", "s", "1x", "-1s", "1h 2m", "9999999999y", "1.2.3s"] {
             assert!(Millis::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_fractional_shard_size_is_a_share_of_the_instances() {
+        let check =
+            |configured, instances, size| assert_eq!(shard_size(configured, instances), size);
+        check(0.0, 100, 0);
+        check(0.1, 100, 10);
+        check(0.101, 100, 11);
+        check(0.001, 3, 1);
+        check(1.0, 100, 1);
+        check(2.5, 100, 3);
+        check(-1.0, 100, -100);
     }
 
     #[test]

@@ -46,15 +46,18 @@ use Layer::*;
 
 /// Layer of each file by the longest prefix that fits; `docs/architecture.md` explains them.
 const LAYERS: &[(&str, Layer)] = &[
+    ("go_text", Words),
     ("keys", Words),
     ("labels", Words),
     ("sync", Words),
     ("tenant", Words),
     ("units", Words),
+    ("exposition", Mechanisms),
     ("ratelimit", Mechanisms),
     ("ring", Core),
     ("ring/kv", Reach),
     ("ring/lifecycler", Reach),
+    ("ring/watcher", Reach),
     ("series", Core),
     ("limits", Core),
     ("limits/reload", Reach),
@@ -62,6 +65,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("clients/peers", Reach),
     ("front_door", Core),
     ("wire", Formats),
+    ("clock", Reach),
     ("upstream", Reach),
     ("store", Reach),
     ("ingester", Services),
@@ -392,8 +396,9 @@ fn source(path: PathBuf) -> Source {
     // Tests are a module at the file's end, or files of their own.
     let tests = Regex::new(r"(?m)^#\[cfg\((all\()?test\b.*\n(#\[.*\n)*(pub )?mod \w+ \{").unwrap();
     let body = tests.find(&text).map_or(text.as_str(), |start| &text[..start.start()]).to_owned();
-    let is_test = name.rsplit('/').next().is_some_and(|last| last.ends_with("tests"))
-        || name.contains("tests/");
+    let is_test =
+        name.rsplit('/').next().is_some_and(|last| last.ends_with("tests") || last == "testing")
+            || name.contains("tests/");
     Source { name, path, text, body, is_test }
 }
 

@@ -7,6 +7,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use super::AppError;
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::ingester::Ingester;
 use crate::ingester::passes::Wake;
@@ -34,7 +35,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub(super) fn new(config: &Config, grpc_port: u16) -> Self {
+    pub(super) fn new(config: &Config, grpc_port: u16, clock: Clock) -> Self {
         let lifecycler = &config.ingester.lifecycler;
         let tokens_file = &lifecycler.tokens_file_path;
         Self {
@@ -45,7 +46,7 @@ impl Membership {
                 // Our own model always fits: it was read within the same bounds.
                 encode: |model| ring_desc::encode(model).unwrap_or_default(),
             },
-            wall_clock: lifecycler::wall_clock(),
+            wall_clock: Arc::new(move || clock.now().unix_ms),
             settings: lifecycler::settings(lifecycler, grpc_port),
             tokens_file_path: (!tokens_file.as_os_str().is_empty()).then(|| tokens_file.clone()),
         }

@@ -31,6 +31,11 @@ pub const FLAGS: &[Group] = &[
                 "Least severity logged: debug, info, warn, error.",
             ),
             flag("log.format", "server.log_format", "How log lines are written: logfmt or json."),
+            flag(
+                "limits.parity",
+                "ingester.limits_parity",
+                "Cortex's behaviour wherever ours differs on purpose; docs/compatibility.md lists it.",
+            ),
         ],
     },
     Group {
@@ -173,8 +178,8 @@ pub const FLAGS: &[Group] = &[
             flag(
                 "ingester.owned-series-shadow-enabled",
                 "ingester.owned_series_shadow_enabled",
-                "Count what the other count would have admitted and refused, and change nothing; \
-                 needs -ingester.owned-series-metrics-enabled.",
+                "While enforcement is off, count the series that it would have admitted and \
+                 refused, and change nothing; needs -ingester.owned-series-metrics-enabled.",
             ),
             flag(
                 "ingester.series-limit-mode",

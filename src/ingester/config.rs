@@ -21,7 +21,7 @@ pub struct IngesterConfig {
     pub owned_series_metrics_enabled: bool,
     /// Limit on the owned count instead of the in-memory count; needs the former.
     pub owned_series_limit_enforcement_enabled: bool,
-    /// Count what the other count would have admitted and refused, and change nothing.
+    /// While the former is off, count what it would have admitted and refused.
     pub owned_series_shadow_enabled: bool,
 
     pub series_limit_mode: SeriesLimitMode,

@@ -282,7 +282,7 @@ impl Ingester {
         Rules {
             instance_series_max: if max == 0 { UNLIMITED } else { max },
             basis: self.basis(),
-            shadow: self.config.owned_series_metrics_enabled,
+            shadow: self.config.owned_series_shadow_enabled,
             pending: self.store.is_some(),
         }
     }

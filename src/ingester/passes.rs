@@ -184,13 +184,13 @@ impl PassLoop {
         let ingester = Arc::clone(&self.ingester);
         ingester.admission.tick();
         let tenants = ingester.tenants.all();
-        if self.ticks % TENANT_RATE_TICKS == 0 {
+        if self.ticks.is_multiple_of(TENANT_RATE_TICKS) {
             for tenant in &tenants {
                 tenant.api_rate.tick();
                 tenant.rule_rate.tick();
             }
         }
-        if self.ticks % HEAD_TICKS == 0 {
+        if self.ticks.is_multiple_of(HEAD_TICKS) {
             for tenant in &tenants {
                 ingester.cut_head(tenant, now);
             }
@@ -204,7 +204,7 @@ impl PassLoop {
             }
             self.weigh_evidence(now);
         }
-        if self.ticks % SWEEP_TICKS == 0 {
+        if self.ticks.is_multiple_of(SWEEP_TICKS) {
             ingester.sweep(now);
         }
     }

@@ -10,9 +10,10 @@ use crate::ingester::config::SeriesLimitMode;
 use crate::ingester::metadata::MetadataLimits;
 use crate::keys::KeySet;
 use crate::limits::{Limits, LocalLimits, NO_LIMIT, Shape};
-use crate::ring::{OwnView, RingSnapshot, UnknownOwnership, shard_size};
+use crate::ring::{OwnView, RingSnapshot, UnknownOwnership};
 use crate::series;
 use crate::tenant::TenantId;
+use crate::units::shard_size;
 
 /// See the head of the file.
 #[derive(Clone, Debug)]

@@ -1,3 +1,5 @@
+//! Labels, canonical bytes and keys, against what Cortex computes.
+
 use proptest::prelude::*;
 
 use super::*;

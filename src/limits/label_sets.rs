@@ -7,7 +7,6 @@
 //! Invariant: ids and hashes are unique, so at most one set is the default partition.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::hash::Hasher as _;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use fnv::{FnvHashSet, FnvHasher};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::reading;
+use crate::labels::LabelSetText;
 
 /// Most label sets of one tenant. Each created series is held against all of them, so this
 /// bounds the cost of a creation to some microseconds; a list beyond it is refused.
@@ -108,7 +108,8 @@ impl Default for LabelSets {
 
 impl LabelSet {
     fn new(labels: BTreeMap<String, String>, max_series: i64) -> Self {
-        let id = id(&labels);
+        let bytes = labels.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let id = LabelSetText(bytes).to_string();
         let mut hasher = FnvHasher::default();
         hasher.write(id.as_bytes());
         Self { hash: hasher.finish(), id, max_series, labels }
@@ -117,71 +118,6 @@ impl LabelSet {
     fn holds<'l>(&self, label: impl Fn(&[u8]) -> &'l [u8]) -> bool {
         self.labels.iter().all(|(name, value)| label(name.as_bytes()) == value.as_bytes())
     }
-}
-
-/// The labels as Prometheus prints them: sorted by name, names outside the classic alphabet and
-/// all values quoted.
-fn id(labels: &BTreeMap<String, String>) -> String {
-    let mut id = String::from("{");
-    for (i, (name, value)) in labels.iter().enumerate() {
-        if i > 0 {
-            id.push_str(", ");
-        }
-        if is_classic_name(name) {
-            id.push_str(name);
-        } else {
-            push_quoted(&mut id, name);
-        }
-        id.push('=');
-        push_quoted(&mut id, value);
-    }
-    id.push('}');
-    id
-}
-
-fn is_classic_name(name: &str) -> bool {
-    let body = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    name.chars().all(body) && name.starts_with(|c: char| !c.is_ascii_digit())
-}
-
-/// Appends a text quoted as Go quotes it.
-fn push_quoted(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            '\u{07}' => out.push_str("\\a"),
-            '\u{08}' => out.push_str("\\b"),
-            '\u{0c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{0b}' => out.push_str("\\v"),
-            c if is_printable(c) => out.push(c),
-            c => {
-                let code = u32::from(c);
-                // Writing to a string cannot fail.
-                let _ = match code {
-                    0..=0x7f => write!(out, "\\x{code:02x}"),
-                    0x80..=0xffff => write!(out, "\\u{code:04x}"),
-                    _ => write!(out, "\\U{code:08x}"),
-                };
-            }
-        }
-    }
-    out.push('"');
-}
-
-/// Letter, mark, number, punctuation, symbol or the ASCII space.
-fn is_printable(c: char) -> bool {
-    if c.is_ascii() {
-        return matches!(c, ' '..='~');
-    }
-    // The standard library tells it by escaping; a letter in front keeps a mark from being
-    // escaped for having nothing to combine with.
-    let mut buffer = [b'a', 0, 0, 0, 0];
-    let len = c.encode_utf8(&mut buffer[1..]).len();
-    std::str::from_utf8(&buffer[..=len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
 }
 
 /// A set as it stands in the configuration.

@@ -27,7 +27,7 @@ pub use overrides::{Overrides, RuntimeView, Snapshot};
 pub use runtime_file::{InstanceLimits, ParseError, RuntimeFile, WARNINGS_MAX, Warning, Warnings};
 pub use series_limiter::{
     ADMIN_LIMIT_MESSAGE, Counts, IgnoredMetrics, LimitInForce, LocalLimit, LocalLimits, NO_LIMIT,
-    Numbers, Refusal, RefusalKind, Shape, shard_size_instances,
+    Numbers, Refusal, RefusalKind, Shape,
 };
 
 /// The rate that means "no limit": the largest double, as in Cortex.

@@ -346,6 +346,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "the test waits for its end")]
     async fn a_change_is_in_force_within_a_period_until_stopped() {
         let (fixture, mut reloader) = Fixture::new("");
         reloader.load().await.expect("empty is valid");

@@ -6,13 +6,14 @@
 //! instance holds (the shares of all instances sum to RF).
 //!
 //! Pure functions of numbers. Who holds a limit over a ring change keeps the old [`Shape`], not
-//! the old limit: an operator's change then applies at once (see [`LocalLimits::held`]).
+//! the old limit: an operator's change then applies at once.
 
 use std::fmt;
 
 use fnv::FnvHashSet;
 
 use super::Limits;
+use crate::units::shard_size;
 
 /// Stands for "no limit", in comparisons and in texts, as in Cortex.
 pub const NO_LIMIT: i64 = i32::MAX as i64;
@@ -98,49 +99,9 @@ impl LocalLimits {
             label_sets: sets.map(|set| per_tenant(set.max_series, set.max_series)).collect(),
         }
     }
-
-    /// What applies while the counts still belong to the shape `before`: the larger of both, so
-    /// a limit that falls because the ring moved is held and one that rises applies at once.
-    /// Both come from today's `limits`, so an operator's cut is never hidden.
-    pub fn held(limits: &Limits, before: &Shape, now: &Shape) -> Self {
-        let mut held = Self::new(limits, before);
-        let now = Self::new(limits, now);
-        held.series = held.series.max(now.series);
-        held.native_histogram_series =
-            held.native_histogram_series.max(now.native_histogram_series);
-        held.series_per_metric = held.series_per_metric.max(now.series_per_metric);
-        held.metadata = held.metadata.max(now.metadata);
-        held.metadata_per_metric = held.metadata_per_metric.max(now.metadata_per_metric);
-        for (held, now) in held.label_sets.iter_mut().zip(&now.label_sets) {
-            *held = (*held).max(*now);
-        }
-        held
-    }
-
-    /// The first of the matched label sets whose limit is reached, with that limit. A count that
-    /// is not known yet refuses nothing.
-    pub fn label_set_reached(
-        &self,
-        matched: &[u16],
-        current: impl Fn(u16) -> Option<u64>,
-    ) -> Option<(u16, LocalLimit)> {
-        let limit = |index: u16| self.label_sets.get(usize::from(index)).copied();
-        matched.iter().find_map(|&index| {
-            let limit = limit(index)?;
-            limit.is_reached_by(current(index)?).then_some((index, limit))
-        })
-    }
 }
 
 impl Shape {
-    /// The shape to use when the ring was just read: the last good one if it shows nobody.
-    pub fn or_last_good(self, last_good: Option<Shape>) -> Shape {
-        if self.healthy_instances > 0 {
-            return self;
-        }
-        last_good.unwrap_or(self)
-    }
-
     fn local_limit(&self, local: i64, global: i64) -> LocalLimit {
         let divided = if self.shard_by_all_labels { self.divide(global) } else { 0 };
         or_no_limit(min_non_zero(local, divided))
@@ -176,7 +137,8 @@ impl Shape {
 
     /// Instances that a tenant's series are spread over.
     fn instances_of_tenant(&self) -> usize {
-        let size = shard_size_instances(self.shard_size, self.healthy_instances);
+        let size = shard_size(self.shard_size, self.healthy_instances);
+        let size = usize::try_from(size).unwrap_or(0);
         if size == 0 {
             return self.healthy_instances;
         }
@@ -184,13 +146,6 @@ impl Shape {
         // Each zone gives the same number, rounded up.
         self.healthy_instances.min(size.div_ceil(zones).saturating_mul(zones))
     }
-}
-
-/// Instances that a shard size asks for: below 1 it is a share of `instances`, rounded up, from
-/// 1 on a number, rounded up too. 0 means no shuffle sharding.
-pub fn shard_size_instances(shard_size: f64, instances: usize) -> usize {
-    let size = if shard_size < 1.0 { instances as f64 * shard_size } else { shard_size };
-    size.ceil() as usize
 }
 
 fn min_non_zero(first: i64, second: i64) -> i64 {

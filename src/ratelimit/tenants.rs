@@ -7,13 +7,13 @@
 //! Buckets live in shards, each under its own lock. Two tenants share a lock by chance only, and
 //! it is held for one look-up and one take. Lock order: one shard at a time.
 
-use std::fmt;
 use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::bucket::{Bucket, RATE_UNLIMITED};
+use crate::go_text::Float;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::tenant::TenantId;
 
@@ -308,7 +308,7 @@ impl OverRate {
 
     /// Cortex's text, to the letter; it names the rate even where the burst refused.
     pub fn cortex_text(&self, items: Items) -> String {
-        let rate = GoFloat(self.rate);
+        let rate = Float(self.rate);
         match items {
             Items::Ingestion { samples, metadata } => format!(
                 "ingestion rate limit ({rate}) exceeded while adding {samples} samples and \
@@ -344,28 +344,10 @@ impl OverRate {
             None => sentence,
             Some(rate) => format!(
                 "{sentence} (global limit: {} actual local limit: {})",
-                GoFloat(rate),
-                GoFloat(self.rate)
+                Float(rate),
+                Float(self.rate)
             ),
         }
-    }
-}
-
-/// A double as Go's `%v` prints it: shortest digits, with an exponent below 1e-4 and from 1e6 on.
-struct GoFloat(f64);
-
-impl fmt::Display for GoFloat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scientific = format!("{:e}", self.0);
-        let Some((digits, exponent)) = scientific.split_once('e') else {
-            return write!(f, "{}", self.0);
-        };
-        let exponent: i32 = exponent.parse().map_err(|_| fmt::Error)?;
-        if (-4..6).contains(&exponent) {
-            return write!(f, "{}", self.0);
-        }
-        let sign = if exponent < 0 { '-' } else { '+' };
-        write!(f, "{digits}e{sign}{:02}", exponent.unsigned_abs())
     }
 }
 

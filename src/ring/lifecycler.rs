@@ -13,7 +13,7 @@ mod tokens_file;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use prometheus::{IntCounter, IntGauge, Opts, Registry};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -146,7 +146,12 @@ impl Lifecycler {
             last_error: None,
         };
         let handle = LifecyclerHandle { requests: requests_tx, status: status_rx, store };
-        Self { task: tokio::spawn(run.run(requests_rx)), handle }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "`Lifecycler` owns its one task, and `stop` ends it"
+        )]
+        let task = tokio::spawn(run.run(requests_rx));
+        Self { task, handle }
     }
 
     pub fn handle(&self) -> LifecyclerHandle {
@@ -234,14 +239,6 @@ pub async fn forget(
         Err(_) => return Err(LifecyclerError::Write(KvError::Timeout(WRITE_TIMEOUT_DEFAULT))),
     }
     if was_empty { Err(LifecyclerError::EmptyRing) } else { Ok(()) }
-}
-
-/// The system's clock.
-pub fn wall_clock() -> WallClock {
-    Arc::new(|| {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 impl Metrics {

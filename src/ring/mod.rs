@@ -36,7 +36,7 @@ use self::model::RingReading;
 pub use self::circle::MemberIndex;
 pub use self::model::{Position, Token};
 pub use self::ownership::{OwnView, Owned, UnknownOwnership};
-pub use self::shuffle::{ShardRule, Subring, TenantView, shard_size};
+pub use self::shuffle::{ShardRule, Subring, TenantView};
 pub use self::snapshot::{Fingerprint, Health, Member, RingSettings, RingSnapshot};
 pub use self::walk::{GetError, Operation, ReplicaSet, Walker};
 

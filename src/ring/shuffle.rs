@@ -42,12 +42,6 @@ pub fn expected_instances(shard_size: i64, zones: usize) -> i64 {
     expected_instances_per_zone(shard_size, zones).saturating_mul(zones as i64)
 }
 
-/// The shard size that a configured number means: below 1 it is a share of the instances.
-pub fn shard_size(configured: f64, instances: usize) -> i64 {
-    let share = if configured < 1.0 { instances as f64 * configured } else { configured };
-    share.ceil() as i64
-}
-
 /// Which of Cortex's three kinds of shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardRule {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::go_rand::GoRand;
 use super::model::{Heartbeat, Instance, InstanceState, RingModel};
 use super::ownership::{bitmap, key_set};
-use super::shuffle::{shard_size, shuffle_shard_seed};
+use super::shuffle::shuffle_shard_seed;
 use super::*;
 use crate::keys::{KeySet, RingKey};
 
@@ -340,18 +340,6 @@ fn a_heartbeat_on_the_timeout_is_fresh() {
     check(0, 0, true);
     check(i64::MIN, 60_000, false);
     check(i64::MAX, 60_000, true);
-}
-
-#[test]
-fn fractional_shard_sizes_are_shares_of_the_instances() {
-    let check = |configured, instances, size| assert_eq!(shard_size(configured, instances), size);
-    check(0.0, 100, 0);
-    check(0.1, 100, 10);
-    check(0.101, 100, 11);
-    check(0.001, 3, 1);
-    check(1.0, 100, 1);
-    check(2.5, 100, 3);
-    check(-1.0, 100, -100);
 }
 
 fn heartbeats(model: &RingModel, timestamp_s: i64) -> RingReading {

@@ -243,10 +243,10 @@ mod tests {
     use crate::ring::model::RingModel;
     use tokio::sync::mpsc;
 
-    fn follow(kv: KvClient) -> (Watcher, mpsc::UnboundedReceiver<RingRead>) {
-        let (reads_tx, reads_rx) = mpsc::unbounded_channel();
+    fn follow(kv: KvClient) -> (Watcher, mpsc::Receiver<RingRead>) {
+        let (reads_tx, reads_rx) = mpsc::channel(1024);
         let sink = move |read| {
-            reads_tx.send(read).expect("the test listens");
+            reads_tx.try_send(read).expect("the test listens");
             Taken::InStep
         };
         (Watcher::spawn(kv, "ring".to_owned(), CODEC, clock(), sink), reads_rx)
@@ -326,11 +326,11 @@ mod tests {
     async fn a_sink_that_is_out_of_step_gets_the_same_value_whole() {
         let kv = InMemoryKv::default();
         put(&kv, (CODEC.encode)(&ring_of(&["a"])));
-        let (reads_tx, mut reads) = mpsc::unbounded_channel();
+        let (reads_tx, mut reads) = mpsc::channel(1024);
         let sink = move |read: RingRead| {
             let RingRead::Ok { reading, .. } = read else { panic!("{read:?}") };
             let is_whole = matches!(reading, RingReading::Whole(_));
-            reads_tx.send(is_whole).expect("the test listens");
+            reads_tx.try_send(is_whole).expect("the test listens");
             if is_whole { Taken::InStep } else { Taken::OutOfStep }
         };
         let (kv, reader) = (KvClient::InMemory(kv), Remembering { knows: false });
@@ -357,9 +357,9 @@ mod tests {
             fn forget(&mut self) {}
         }
         let kv = InMemoryKv::default();
-        let (reads_tx, mut reads) = mpsc::unbounded_channel();
+        let (reads_tx, mut reads) = mpsc::channel(1024);
         let sink = move |read| {
-            reads_tx.send(read).expect("the test listens");
+            reads_tx.try_send(read).expect("the test listens");
             Taken::InStep
         };
         let client = KvClient::InMemory(kv.clone());

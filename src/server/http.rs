@@ -24,10 +24,11 @@ use super::Drained;
 use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
-use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, RemoteWriteProtocol, Work};
+use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, Work};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_error};
 use super::tenancy::Tenancy;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::wire::remote_write::{Accepted, Headers, Version};
 
 /// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
 /// fit many times; a larger head is answered 431.
@@ -217,7 +218,7 @@ impl HttpEdge {
     async fn remote_write(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
-        if protocol == RemoteWriteProtocol::V1 {
+        if protocol == Version::V1 {
             let body = read_body(body, self.remote_write).await?;
             let tenant = TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?;
             let outcome = self.push(tenant, RemoteWrite { protocol, body }).await;
@@ -246,68 +247,17 @@ impl HttpEdge {
         outcome.unwrap_or_else(|lost| Err(PushError::Plain { text: lost.to_string() }))
     }
 
-    fn protocol(&self, headers: &HeaderMap) -> Result<RemoteWriteProtocol, String> {
+    fn protocol(&self, headers: &HeaderMap) -> Result<Version, String> {
         let settings = &self.remote_write;
-        let protocol = match protocol_of(&header_text(headers, header::CONTENT_TYPE)) {
-            Ok(protocol) => protocol,
-            Err(_) if settings.accept_unknown_content_type => RemoteWriteProtocol::V1,
-            Err(text) => return Err(text),
+        let content_type = header_text(headers, header::CONTENT_TYPE);
+        let content_encoding = header_text(headers, header::CONTENT_ENCODING);
+        let given = Headers { content_type: &content_type, content_encoding: &content_encoding };
+        let accepted = Accepted {
+            v2: settings.v2_enabled,
+            unknown_content_type: settings.accept_unknown_content_type,
         };
-        let encoding = header_text(headers, header::CONTENT_ENCODING);
-        if !encoding.is_empty() && encoding != "snappy" {
-            return Err(format!(
-                "{encoding} encoding (compression) is not accepted by this server; \
-                 only snappy is acceptable"
-            ));
-        }
-        if protocol == RemoteWriteProtocol::V2 && !settings.v2_enabled {
-            return Err(format!(
-                "{V2_MESSAGE} protobuf message is not accepted by this server; \
-                 only accepts {V1_MESSAGE}"
-            ));
-        }
-        Ok(protocol)
+        given.version(accepted).map_err(|error| error.to_string())
     }
-}
-
-const CONTENT_TYPE: &str = "application/x-protobuf";
-const V1_MESSAGE: &str = "prometheus.WriteRequest";
-const V2_MESSAGE: &str = "io.prometheus.write.v2.Request";
-
-/// The protocol that a content type names; the texts are Prometheus'.
-fn protocol_of(content_type: &str) -> Result<RemoteWriteProtocol, String> {
-    let content_type = content_type.trim();
-    let mut parts = content_type.split(';');
-    match parts.next() {
-        None | Some("") if content_type.is_empty() => return Ok(RemoteWriteProtocol::V1),
-        Some(CONTENT_TYPE) => {}
-        _ => {
-            return Err(format!(
-                "expected {CONTENT_TYPE} as the first (media) part, got {content_type} content-type"
-            ));
-        }
-    }
-    for parameter in parts {
-        let pair: Vec<&str> = parameter.split('=').collect();
-        match pair[..] {
-            ["proto", V1_MESSAGE] => return Ok(RemoteWriteProtocol::V1),
-            ["proto", V2_MESSAGE] => return Ok(RemoteWriteProtocol::V2),
-            ["proto", message] => {
-                return Err(format!(
-                    "got {content_type} content type; unknown type for remote write protobuf \
-                     message {message}, supported: {V1_MESSAGE}, {V2_MESSAGE}"
-                ));
-            }
-            [_, _] => {}
-            _ => {
-                return Err(format!(
-                    "as per https://www.rfc-editor.org/rfc/rfc9110#parameter expected parameters \
-                     to be key-values, got {parameter} in {content_type} content-type"
-                ));
-            }
-        }
-    }
-    Ok(RemoteWriteProtocol::V1)
 }
 
 /// The first header of that name; empty when there is none.
@@ -343,35 +293,4 @@ fn with_written(mut response: Response, pushed: Pushed) -> Response {
     headers.insert("x-prometheus-remote-write-histograms-written", pushed.histograms.into());
     headers.insert("x-prometheus-remote-write-exemplars-written", pushed.exemplars.into());
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn content_types_are_read_as_prometheus_does() {
-        use RemoteWriteProtocol::{V1, V2};
-        let check = |content_type: &str, expect: Result<RemoteWriteProtocol, &str>| {
-            assert_eq!(protocol_of(content_type), expect.map_err(str::to_owned), "{content_type}");
-        };
-        check("", Ok(V1));
-        check(" application/x-protobuf ", Ok(V1));
-        check("application/x-protobuf;proto=prometheus.WriteRequest", Ok(V1));
-        check("application/x-protobuf;proto=io.prometheus.write.v2.Request", Ok(V2));
-        check("application/x-protobuf;a=b;proto=io.prometheus.write.v2.Request", Ok(V2));
-        check("application/x-protobuf; proto=io.prometheus.write.v2.Request", Ok(V1));
-        check(
-            "application/x-protobuf;proto",
-            Err(
-                "as per https://www.rfc-editor.org/rfc/rfc9110#parameter expected parameters to be \
-                 key-values, got proto in application/x-protobuf;proto content-type",
-            ),
-        );
-        check(
-            "text/plain",
-            Err("expected application/x-protobuf as the first (media) part, got text/plain \
-                 content-type"),
-        );
-    }
 }

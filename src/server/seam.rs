@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::tenant::TenantId;
-use crate::wire::remote_write::Headers;
+use crate::wire::remote_write::Version;
 
 pub use crate::ingester::Pushed;
 pub use crate::ingester::views::UserStats;
@@ -51,25 +51,8 @@ pub struct DistributorCalls {
 /// One remote-write request; the body is as received, a snappy block still.
 #[derive(Clone, Debug)]
 pub struct RemoteWrite {
-    pub protocol: RemoteWriteProtocol,
+    pub protocol: Version,
     pub body: Bytes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteWriteProtocol {
-    V1,
-    V2,
-}
-
-impl RemoteWriteProtocol {
-    /// The headers that say so.
-    pub fn headers(self) -> Headers<'static> {
-        let content_type = match self {
-            Self::V1 => "application/x-protobuf",
-            Self::V2 => "application/x-protobuf;proto=io.prometheus.write.v2.Request",
-        };
-        Headers { content_type, content_encoding: "snappy" }
-    }
 }
 
 /// On which threads calls run.

@@ -8,13 +8,13 @@
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use prost::Message;
 use tonic::Code;
 
 use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
 use crate::tenant::TenantIdError;
+use crate::wire::status::http_status_details;
 use crate::{distributor, ingester};
 
 /// Answer of Cortex to a sender that hung up.
@@ -50,22 +50,10 @@ impl GrpcStatus {
             headers.insert("grpc-message", percent_encoded(&self.message));
         }
         if self.is_http {
-            let details = BASE64_STANDARD_NO_PAD.encode(self.details().encode_to_vec());
+            let details = http_status_details(self.code, &self.message);
+            let details = BASE64_STANDARD_NO_PAD.encode(details);
             let value = HeaderValue::from_str(&details).expect("base64 fits a header");
             headers.insert("grpc-status-details-bin", value);
-        }
-    }
-
-    fn details(&self) -> RpcStatus {
-        let body = self.message.clone().into_bytes();
-        let response = HttpResponse { code: self.code, body };
-        RpcStatus {
-            code: self.code,
-            message: self.message.clone(),
-            details: vec![Any {
-                type_url: "type.googleapis.com/httpgrpc.HTTPResponse".to_owned(),
-                value: response.encode_to_vec(),
-            }],
         }
     }
 }
@@ -209,35 +197,6 @@ fn percent_encoded(message: &str) -> HeaderValue {
         }
     }
     HeaderValue::from_str(&encoded).expect("only printable ASCII is left")
-}
-
-/// `google.rpc.Status`
-#[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-/// `google.protobuf.Any`
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-/// `httpgrpc.HTTPResponse`, without the headers that an error does not have.
-#[derive(Clone, PartialEq, Message)]
-struct HttpResponse {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(bytes = "vec", tag = "3")]
-    body: Vec<u8>,
 }
 
 #[cfg(test)]

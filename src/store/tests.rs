@@ -327,7 +327,7 @@ fn a_series_created_while_its_old_row_is_dropped_keeps_its_new_row() {
     };
     create();
     std::thread::scope(|scope| {
-        let (committed, is_committed) = std::sync::mpsc::channel();
+        let (committed, is_committed) = std::sync::mpsc::sync_channel(1);
         let is_gone = |_| {
             // The tracker creates the series anew right after it was asked.
             let committed = committed.clone();

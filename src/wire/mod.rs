@@ -11,7 +11,6 @@ pub mod ring_desc;
 pub mod signature;
 pub mod status;
 pub mod stream;
-pub mod text;
 pub mod write_request;
 
 mod cursor;

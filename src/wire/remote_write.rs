@@ -16,6 +16,31 @@ pub struct Headers<'a> {
     pub content_encoding: &'a str,
 }
 
+/// What the operator lets senders say in their headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    pub v2: bool,
+    /// Read bodies of other content types as remote write 1.0.
+    pub unknown_content_type: bool,
+}
+
+impl Headers<'_> {
+    /// The version that they announce, if it is accepted.
+    pub fn version(self, accepted: Accepted) -> Result<Version, RemoteWriteError> {
+        let version = match parse_content_type(self.content_type) {
+            Err(_) if accepted.unknown_content_type => Version::V1,
+            parsed => parsed?,
+        };
+        if !matches!(self.content_encoding, "" | "snappy") {
+            return Err(RemoteWriteError::Encoding { encoding: self.content_encoding.to_owned() });
+        }
+        match version {
+            Version::V2 if !accepted.v2 => Err(RemoteWriteError::V2Disabled),
+            version => Ok(version),
+        }
+    }
+}
+
 /// What the operator and the tenant's limits allow.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -46,6 +71,15 @@ pub enum Version {
 }
 
 impl Version {
+    /// The headers that announce it.
+    pub fn headers(self) -> Headers<'static> {
+        let content_type = match self {
+            Self::V1 => MEDIA_TYPE,
+            Self::V2 => "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+        };
+        Headers { content_type, content_encoding: "snappy" }
+    }
+
     /// HTTP status of a push that was taken whole.
     pub fn success_status(self) -> u16 {
         match self {
@@ -145,13 +179,11 @@ pub fn decode(
     body: &[u8],
     options: &Options,
 ) -> Result<Decoded, RemoteWriteError> {
-    let version = match parse_content_type(headers.content_type) {
-        Err(_) if options.accept_unknown_content_type => Version::V1,
-        parsed => parsed?,
+    let accepted = Accepted {
+        v2: options.v2_enabled,
+        unknown_content_type: options.accept_unknown_content_type,
     };
-    if !matches!(headers.content_encoding, "" | "snappy") {
-        return Err(RemoteWriteError::Encoding { encoding: headers.content_encoding.to_owned() });
-    }
+    let version = headers.version(accepted)?;
     match version {
         Version::V1 => {
             let mut body = unpack(body, options.recv_bytes_max)?;
@@ -164,7 +196,6 @@ pub fn decode(
             }
             Ok(Decoded { version, body, summary })
         }
-        Version::V2 if !options.v2_enabled => Err(RemoteWriteError::V2Disabled),
         Version::V2 => {
             let body = v2::convert(&unpack(body, options.recv_bytes_max)?, options)?;
             let summary = write_request::check(&body)?;

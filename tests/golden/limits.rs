@@ -108,9 +108,12 @@ fn check_label_sets(case: &Value, context: &str) {
         let current = |index: u16| {
             let of_set = |count: &&Value| text(count, "id") == set(index).id;
             let count = array(series, "current").iter().find(of_set).expect("a count per match");
-            Some(number(count, "current") as u64)
+            number(count, "current") as u64
         };
-        let exceeded = local.label_set_reached(&matched, current).map(|(index, actual_local)| {
+        let limit = |index: u16| local.label_sets[usize::from(index)];
+        let reached = matched.iter().find(|index| limit(**index).is_reached_by(current(**index)));
+        let exceeded = reached.map(|&index| {
+            let actual_local = limit(index);
             let global = set(index).max_series;
             let id = &set(index).id;
             let refusal = Refusal {

@@ -1,4 +1,8 @@
 //! Service tests, one binary.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test ends what it starts, and bounds what it sends"
+)]
 
 #[path = "../golden/vectors.rs"]
 mod vectors;

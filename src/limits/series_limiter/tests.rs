@@ -47,11 +47,9 @@ fn case_a11_more_zones_than_replicas_change_nothing() {
 }
 
 #[test]
-fn case_a13_an_empty_ring_keeps_the_last_good_shape() {
+fn a_ring_without_healthy_instances_divides_nothing() {
     let empty = Shape { healthy_instances: 0, ..RING };
     assert_eq!(series(&global(1_000), empty), NO_LIMIT);
-    assert_eq!(series(&global(1_000), empty.or_last_good(Some(RING))), 300);
-    assert_eq!(RING.or_last_good(Some(empty)), RING);
 }
 
 #[test]
@@ -69,28 +67,7 @@ fn case_a19_the_shard_size_counts() {
 }
 
 #[test]
-fn case_a4_a_raised_shard_size_is_held_like_any_move() {
-    let before = Shape {
-        replication_factor: 1,
-        zone_awareness: false,
-        healthy_instances: 12,
-        shard_size: 3.0,
-        ..RING
-    };
-    let now = Shape { shard_size: 6.0, ..before };
-    assert_eq!(LocalLimits::held(&global(30_000), &before, &now).series.0, 10_000);
-    assert_eq!(series(&global(30_000), now), 5_000);
-}
-
-#[test]
 fn a_fractional_shard_size_is_a_share_of_the_instances() {
-    let check = |size, instances| assert_eq!(shard_size_instances(size, 10), instances);
-    check(0.0, 0);
-    check(0.25, 3);
-    check(0.01, 1);
-    check(1.0, 1);
-    check(1.5, 2);
-    check(40.0, 40);
     let shape = Shape { shard_size: 0.5, zone_awareness: false, ..RING };
     assert_eq!(series(&global(1_000), shape), 600);
 }
@@ -103,19 +80,6 @@ fn case_a31_a_lowered_limit_admits_nothing_new_until_the_count_is_below() {
     assert!(!before.is_reached_by(80) && lowered.is_reached_by(80));
     assert!(lowered.is_reached_by(50) && !lowered.is_reached_by(49));
     assert_eq!(80 - lowered.most(), 30, "what the over-limit gauge shows");
-}
-
-#[test]
-fn case_a32_a_held_limit_does_not_hide_the_operators_cut() {
-    let grown = Shape { healthy_instances: 20, ..RING };
-    assert_eq!(LocalLimits::held(&global(1_000), &RING, &grown).series.0, 300);
-    assert_eq!(LocalLimits::held(&global(500), &RING, &grown).series.0, 150);
-}
-
-#[test]
-fn case_a6_a_limit_that_rises_applies_at_once() {
-    let shrunk = Shape { healthy_instances: 5, ..RING };
-    assert_eq!(LocalLimits::held(&global(1_000), &RING, &shrunk).series.0, 600);
 }
 
 #[test]
@@ -175,13 +139,4 @@ fn case_b6_the_text_names_the_counts_that_decided() {
     );
     let unknown = Counts { owned: None, in_memory: 7, in_force: LimitInForce::Flat };
     assert_eq!(unknown.to_string(), "owned: not known in memory: 7 limit in force: flat");
-}
-
-#[test]
-fn an_unknown_count_of_a_label_set_refuses_nothing() {
-    let mut local = LocalLimits::new(&Limits::default(), &RING);
-    local.label_sets = [LocalLimit(5), LocalLimit(5)].into();
-    let current = |index| if index == 0 { None } else { Some(5) };
-    assert_eq!(local.label_set_reached(&[0], current), None);
-    assert_eq!(local.label_set_reached(&[0, 1], current), Some((1, LocalLimit(5))));
 }

@@ -186,7 +186,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
         fs::write(&path, "one").unwrap();
-        let old = SystemTime::now() - Duration::from_secs(60);
+        let written = fs::metadata(&path).unwrap().modified().unwrap();
+        let old = written - Duration::from_secs(60);
         fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
         let mut watch = FileKv::new(path.clone(), POLL).watch();
         next_within_deadline(&mut watch).await.unwrap();

@@ -82,7 +82,7 @@ impl InMemoryKv {
         #[cfg(test)]
         {
             self.suffer().await?;
-            let mut faults = self.faults.lock().unwrap();
+            let mut faults = self.faults.lock().expect("no panic under this lock");
             if faults.swaps_to_fail > 0 {
                 faults.swaps_to_fail -= 1;
                 return Ok(false);
@@ -116,19 +116,19 @@ impl InMemoryWatch {
 #[cfg(test)]
 impl InMemoryKv {
     pub(crate) fn fail_next_swaps(&self, swaps: u32) {
-        self.faults.lock().unwrap().swaps_to_fail = swaps;
+        self.faults.lock().expect("no panic under this lock").swaps_to_fail = swaps;
     }
 
     pub(crate) fn set_delay(&self, delay: std::time::Duration) {
-        self.faults.lock().unwrap().delay = delay;
+        self.faults.lock().expect("no panic under this lock").delay = delay;
     }
 
     pub(crate) fn set_unreachable(&self, unreachable: bool) {
-        self.faults.lock().unwrap().unreachable = unreachable;
+        self.faults.lock().expect("no panic under this lock").unreachable = unreachable;
     }
 
     async fn suffer(&self) -> Result<(), KvError> {
-        let faults = self.faults.lock().unwrap().clone();
+        let faults = self.faults.lock().expect("no panic under this lock").clone();
         tokio::time::sleep(faults.delay).await;
         if faults.unreachable {
             return Err(KvError::Read { path: "store".into(), reason: "unreachable".into() });

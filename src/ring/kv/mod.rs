@@ -223,6 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "the test waits for their end")]
     async fn members_of_many_tasks_lose_no_write() {
         let kv = KvClient::InMemory(InMemoryKv::default());
         let tasks: Vec<_> = (0..20)

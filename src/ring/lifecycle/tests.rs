@@ -1,3 +1,5 @@
+//! The life of an entry, event by event.
+
 use super::*;
 use crate::ring::lifecycler::testing::{START_S, instance, ring_of};
 use crate::ring::model::Instance;

@@ -1,3 +1,5 @@
+//! The driver over a store in memory, with its time paused.
+
 use super::testing::{CODEC, START_S, clock, instance, ring_of};
 use super::*;
 use crate::ring::config::LifecyclerConfig;

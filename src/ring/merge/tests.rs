@@ -1,3 +1,5 @@
+//! Merging against Cortex's rules, order by order.
+
 use super::*;
 use crate::ring::lifecycler::testing::{START_S, instance, ring_of};
 use proptest::prelude::*;

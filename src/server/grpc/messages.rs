@@ -1,64 +1,11 @@
-//! The messages of `cortex.Ingester` that the edge itself reads and writes.
+//! The answers of `cortex.Ingester` that the edge itself writes, made of our own values.
 //!
 //! A write request stays the bytes it came as; the ingester decodes them.
 
-use bytes::Bytes;
-
 use crate::server::seam::{Pushed, UserStats};
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct StreamWriteRequest {
-    /// Bytes, since Cortex does not check that its strings are UTF-8.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub tenant_id: Bytes,
-    /// An encoded `WriteRequest`, a slice of the message.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub request: Bytes,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct WriteResponse {
-    #[prost(int32, tag = "1")]
-    pub code: i32,
-    #[prost(string, tag = "2")]
-    pub message: String,
-    #[prost(int64, tag = "3")]
-    pub samples: i64,
-    #[prost(int64, tag = "4")]
-    pub histograms: i64,
-    #[prost(int64, tag = "5")]
-    pub exemplars: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct UserStatsResponse {
-    #[prost(double, tag = "1")]
-    pub ingestion_rate: f64,
-    #[prost(uint64, tag = "2")]
-    pub num_series: u64,
-    #[prost(double, tag = "3")]
-    pub api_ingestion_rate: f64,
-    #[prost(double, tag = "4")]
-    pub rule_ingestion_rate: f64,
-    #[prost(uint64, tag = "5")]
-    pub active_series: u64,
-    #[prost(uint64, tag = "6")]
-    pub loaded_blocks: u64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct UserIdStatsResponse {
-    #[prost(string, tag = "1")]
-    pub user_id: String,
-    #[prost(message, optional, tag = "2")]
-    pub data: Option<UserStatsResponse>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct UsersStatsResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub stats: Vec<UserIdStatsResponse>,
-}
+pub use crate::wire::proto::cortex::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse};
+pub use crate::wire::proto::cortexpb::WriteResponse;
 
 impl From<Pushed> for WriteResponse {
     fn from(pushed: Pushed) -> Self {

@@ -1,7 +1,7 @@
 //! The gRPC edge: `cortex.Ingester` and `grpc.health.v1`, as Cortex's parts call them.
 //!
 //! tonic serves the connections; the frames and trailers of a call are our own, since tonic
-//! knows neither `snappy-block` nor a `grpc-status` of 400 (`docs/decisions/0007-grpc-frames.md`).
+//! knows neither `snappy-block` nor a `grpc-status` of 400 (`docs/decisions/0005-grpc-frames.md`).
 //! A write request is handed on as the bytes it came as.
 //!
 //! Here is no rule about pushes: a method reads its message, calls the service, and writes what

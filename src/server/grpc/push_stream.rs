@@ -6,8 +6,10 @@
 //!
 //! One message is read at a time: what comes behind it waits in the connection's window.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message as _;
 use tonic::Code;
@@ -16,13 +18,14 @@ use tonic::body::Body;
 use super::answer::Step;
 use super::encoding::Encoding;
 use super::frames::{Messages, frame};
-use super::messages::{StreamWriteRequest, WriteResponse};
+use super::messages::WriteResponse;
 use super::{Edge, header_values};
 use crate::server::drain::Drain;
 use crate::server::seam::{PushError, Pushed};
 use crate::server::status::{GrpcStatus, stream_answer};
 use crate::server::stream_auth::check_message_tenant;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::wire::stream::StreamWriteRequest;
 
 pub struct PushStream {
     edge: Arc<Edge>,
@@ -69,8 +72,11 @@ impl PushStream {
         let Some(message) = message else {
             return Ok(Step::End(GrpcStatus::ok()));
         };
-        let answer = match StreamWriteRequest::decode(message) {
-            Ok(request) => push(&self.edge, self.name.as_deref(), request).await?,
+        let answer = match StreamWriteRequest::decode(&message) {
+            Ok(request) => {
+                let body = body_of(&message, request.request);
+                push(&self.edge, self.name.as_deref(), request.tenant_id, body).await?
+            }
             Err(error) => refused(PushError::Malformed { text: error.to_string() }),
         };
         let bytes_max = self.edge.settings.send_message_bytes_max;
@@ -81,19 +87,29 @@ impl PushStream {
 async fn push(
     edge: &Edge,
     name: Option<&str>,
-    request: StreamWriteRequest,
+    tenant: &[u8],
+    body: Bytes,
 ) -> Result<WriteResponse, GrpcStatus> {
-    let tenant = String::from_utf8_lossy(&request.tenant_id);
+    let tenant = String::from_utf8_lossy(tenant);
     check_message_tenant(name, &tenant)?;
     let tenant = match TenantId::parse(&tenant) {
         Ok(tenant) => tenant,
         Err(error) => return Ok(refused(PushError::Plain { text: error.to_string() })),
     };
-    let outcome = match edge.push(tenant, request.request).await {
+    let outcome = match edge.push(tenant, body).await {
         Ok(outcome) => outcome,
         Err(lost) => Err(PushError::Plain { text: lost.to_string() }),
     };
     Ok(outcome.map_or_else(refused, stored))
+}
+
+/// The write request in `message`: a slice of it, unless its parts had to be joined.
+fn body_of(message: &Bytes, request: Option<Cow<'_, [u8]>>) -> Bytes {
+    match request {
+        None => Bytes::new(),
+        Some(Cow::Borrowed(part)) => message.slice_ref(part),
+        Some(Cow::Owned(joined)) => joined.into(),
+    }
 }
 
 fn stored(pushed: Pushed) -> WriteResponse {

@@ -1,3 +1,5 @@
+//! Histograms that are taken and the texts of those that are not.
+
 use proptest::prelude::*;
 use prost::Message as _;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Count, Histogram, Side, Span};
-use crate::wire::text::{FixedDouble, ShortestDouble};
+use crate::go_text::{FixedFloat, Float};
 
 const SCHEMA_EXPONENTIAL_MIN: i32 = -4;
 const SCHEMA_EXPONENTIAL_MAX: i32 = 8;
@@ -23,7 +23,7 @@ pub enum HistogramError {
          absence of NaN)"
     )]
     CountMismatch { found: u64, count: u64 },
-    #[error("observation count is  {}: histogram's observation count is negative", ShortestDouble(*.0))]
+    #[error("observation count is  {}: histogram's observation count is negative", Float(*.0))]
     NegativeCount(f64),
     #[error(
         "{side} side: bucket number {number} has observation count of {count}: histogram has a \
@@ -33,7 +33,7 @@ pub enum HistogramError {
     #[error(
         "zero bucket has observation count of {}: histogram has a bucket whose observation \
          count is negative",
-        ShortestDouble(*.0)
+        Float(*.0)
     )]
     NegativeZeroBucket(f64),
     #[error(
@@ -54,8 +54,8 @@ pub enum HistogramError {
     #[error(
         "custom buckets: previous bound is {} and current is {}: histogram custom bounds must be \
          in strictly increasing order",
-        FixedDouble(*.previous),
-        FixedDouble(*.current)
+        FixedFloat(*.previous),
+        FixedFloat(*.current)
     )]
     BoundsNotIncreasing { previous: f64, current: f64 },
     #[error(
@@ -119,7 +119,7 @@ impl fmt::Display for BucketCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(count) => count.fmt(f),
-            Self::Float(count) => ShortestDouble(*count).fmt(f),
+            Self::Float(count) => Float(*count).fmt(f),
         }
     }
 }

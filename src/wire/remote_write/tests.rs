@@ -1,3 +1,5 @@
+//! Bodies of both versions, and what is refused before it gets memory.
+
 use super::*;
 use crate::wire::write_request::WriteRequest;
 
@@ -27,6 +29,7 @@ fn content_types_choose_the_version() {
     check(" application/x-protobuf ", Ok(Version::V1));
     check("application/x-protobuf;q=1;proto=prometheus.WriteRequest", Ok(Version::V1));
     check(V2.content_type, Ok(Version::V2));
+    check("application/x-protobuf; proto=io.prometheus.write.v2.Request", Ok(Version::V1));
     let text = |content_type| parse_content_type(content_type).expect_err("refused").to_string();
     assert_eq!(
         text("text/plain"),

@@ -1,3 +1,5 @@
+//! The stored ring value, read and written.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Write requests in every legal encoding, and bytes that are none.
+
 use proptest::prelude::*;
 use prost::Message as _;
 
