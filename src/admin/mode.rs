@@ -14,7 +14,9 @@ pub(super) async fn switch(State(pages): State<Pages>, request: Request) -> Resp
 }
 
 async fn switched(pages: &Pages, request: Request) -> Result<Response, Response> {
-    answer::refuse_other_sites(request.headers())?;
+    if answer::is_from_other_site(request.headers()) {
+        return Err(answer::refused_to_other_site());
+    }
     let mode = answer::form_value(request, "mode").await?.unwrap_or_default().to_uppercase();
     let state = match mode.as_str() {
         "READONLY" => InstanceState::ReadOnly,

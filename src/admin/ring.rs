@@ -92,7 +92,9 @@ pub(super) async fn forget(State(pages): State<Pages>, request: Request) -> Resp
 }
 
 async fn forgotten(pages: &Pages, request: Request) -> Result<(), Response> {
-    answer::refuse_other_sites(request.headers())?;
+    if answer::is_from_other_site(request.headers()) {
+        return Err(answer::refused_to_other_site());
+    }
     let Some(id) = answer::form_value(request, "forget").await?.filter(|id| !id.is_empty()) else {
         return Err(answer::error(400, "name the instance in the form field forget"));
     };
