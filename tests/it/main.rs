@@ -5,4 +5,5 @@ mod vectors;
 
 mod grpc;
 mod http;
+mod read;
 mod ring_sim;
