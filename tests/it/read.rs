@@ -35,6 +35,7 @@ impl Running {
         config.server.grpc_listen_port = 0;
         config.ingester.lifecycler.final_sleep = Millis(0);
         config.ingester.lifecycler.address = "127.0.0.1".to_owned();
+        config.limits.enable_native_histograms = true;
         change(&mut config);
         let app = App::start(config).await.expect("starts");
         let now_ms = app.clock.now().unix_ms;
