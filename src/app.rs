@@ -38,6 +38,7 @@ use crate::server::drain::Drainer;
 use crate::server::grpc::{self, GrpcEdge, HealthSwitch, Settings};
 use crate::server::http::{self, HttpEdge, RemoteWriteSettings, ShellCalls};
 use crate::server::listen::Listener;
+use crate::server::read::{self, ReadEdge};
 use crate::server::seam::{self, DistributorCalls, IngesterCalls, Work};
 use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
@@ -149,6 +150,11 @@ impl App {
             store: store.clone(),
             clock,
         };
+        let reads = ReadEdge::new(
+            store.clone(),
+            config.store.max_series_per_query,
+            config.server.http_server_read_timeout.as_duration(),
+        );
         let edges = Edges { config: &config, ingester: &ingester, clock };
         let work = match store {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
@@ -170,7 +176,7 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
-        let router = http::router(http_edge, pages);
+        let router = http::router(http_edge, pages.merge(read::router(reads)));
         serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
         follow_readiness(readiness, health.clone(), &mut tasks, drain);
 

@@ -219,7 +219,7 @@ impl HttpEdge {
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
         if protocol == Version::V1 {
-            let body = read_body(body, self.remote_write).await?;
+            let body = self.read_body(body).await?;
             let tenant = TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?;
             let outcome = self.push(tenant, RemoteWrite { protocol, body }).await;
             return Ok(match outcome {
@@ -228,7 +228,7 @@ impl HttpEdge {
             });
         }
         let tenant = TenantId::parse(&name).map_err(|e| http_error(401, &e.to_string()))?;
-        let body = read_body(body, self.remote_write).await?;
+        let body = self.read_body(body).await?;
         let mut response = match self.push(tenant, RemoteWrite { protocol, body }).await {
             Ok(pushed) => with_written(StatusCode::NO_CONTENT.into_response(), pushed),
             // Cortex does not count for bytes that it cannot read.
@@ -239,6 +239,11 @@ impl HttpEdge {
             response.headers_mut().remove(header::CONTENT_LENGTH);
         }
         Ok(response)
+    }
+
+    async fn read_body(&self, body: Body) -> Result<Bytes, Response> {
+        let settings = &self.remote_write;
+        read_body(body, settings.body_bytes_max, settings.body_wait).await
     }
 
     async fn push(&self, tenant: TenantId, write: RemoteWrite) -> Result<Pushed, PushError> {
@@ -267,8 +272,11 @@ fn header_text(headers: &HeaderMap, name: header::HeaderName) -> String {
 }
 
 /// Reads a body within its bounds of size and time.
-async fn read_body(body: Body, settings: RemoteWriteSettings) -> Result<Bytes, Response> {
-    let bytes_max = settings.body_bytes_max;
+pub(super) async fn read_body(
+    body: Body,
+    bytes_max: usize,
+    wait: Duration,
+) -> Result<Bytes, Response> {
     let too_large = |len_bytes: u64| {
         http_error(400, &format!("received message larger than max ({len_bytes} vs {bytes_max})"))
     };
@@ -278,7 +286,7 @@ async fn read_body(body: Body, settings: RemoteWriteSettings) -> Result<Bytes, R
         return Err(too_large(len_bytes));
     }
     let reading = Limited::new(body, bytes_max).collect();
-    match tokio::time::timeout(settings.body_wait, reading).await {
+    match tokio::time::timeout(wait, reading).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max as u64 + 1)),
         Ok(Err(_)) => Err(http_error(CLIENT_CLOSED_REQUEST, "context canceled")),

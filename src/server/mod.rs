@@ -13,6 +13,7 @@ pub mod drain;
 pub mod grpc;
 pub mod http;
 pub mod listen;
+pub mod read;
 pub mod seam;
 pub mod status;
 pub mod stream_auth;

@@ -13,12 +13,17 @@ use tonic::Code;
 use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
+use crate::ratelimit::retry_after_secs;
+use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
+use crate::wire::remote_read::RemoteReadError;
 use crate::wire::status::http_status_details;
 use crate::{distributor, ingester};
 
 /// Answer of Cortex to a sender that hung up.
 pub const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+const TOO_MANY_REQUESTS: u16 = 429;
 
 /// How a gRPC call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +67,7 @@ impl From<PushError> for GrpcStatus {
     fn from(error: PushError) -> Self {
         match error {
             PushError::Rejected { code, text } => Self::http(code, text),
+            PushError::RateLimited { text, .. } => Self::http(TOO_MANY_REQUESTS, text),
             PushError::Plain { text } => Self::new(Code::Unknown, text),
             PushError::Unavailable { text } => Self::new(Code::Unavailable, text),
             PushError::Malformed { text } => {
@@ -81,9 +87,13 @@ impl From<ingester::PushError> for PushError {
             ingester::PushError::Overload(_) | ingester::PushError::Whole { .. } => {
                 Self::Plain { text }
             }
-            ingester::PushError::RateLimited { .. } => Self::Rejected { code: 429, text },
+            // A push that no wait lets through still backs off, as far as a wait is told.
+            ingester::PushError::RateLimited { wait_ns, .. } => {
+                Self::RateLimited { text, wait_ns: wait_ns.unwrap_or(u64::MAX) }
+            }
+            // Of a part nobody has worked out the wait; jitter alone spreads the retries.
             ingester::PushError::Partial { rate_limited: true, .. } => {
-                Self::Rejected { code: 429, text }
+                Self::RateLimited { text, wait_ns: 0 }
             }
             ingester::PushError::Partial { .. } => Self::Rejected { code: 400, text },
             ingester::PushError::Store(source) => Self::Plain { text: format!("{text}: {source}") },
@@ -155,6 +165,7 @@ impl From<tonic::Status> for GrpcStatus {
 pub fn stream_answer(error: PushError) -> (u16, String) {
     match error {
         PushError::Rejected { code, text } => (code, text),
+        PushError::RateLimited { text, .. } => (TOO_MANY_REQUESTS, text),
         PushError::Plain { text } => (500, text),
         PushError::Unavailable { text } => (500, unavailable(&text)),
         PushError::Malformed { text } => (400, text),
@@ -175,9 +186,72 @@ pub fn http_error(code: u16, text: &str) -> Response {
 pub fn remote_write_error(error: &PushError) -> Response {
     match error {
         PushError::Rejected { code, text } => http_error(*code, text),
+        PushError::RateLimited { text, wait_ns } => {
+            let mut response = http_error(TOO_MANY_REQUESTS, text);
+            let wait_secs = retry_after_secs(*wait_ns, rand::random());
+            response.headers_mut().insert(header::RETRY_AFTER, wait_secs.into());
+            response
+        }
         PushError::Plain { text } => http_error(500, text),
         PushError::Unavailable { text } => http_error(500, &unavailable(text)),
         PushError::Malformed { text } => http_error(400, text),
+    }
+}
+
+/// Why a reader gets no answer, in the words of Prometheus' HTTP API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRefusal {
+    pub status: u16,
+    /// `errorType` of the API.
+    pub kind: &'static str,
+    pub text: String,
+}
+
+impl ReadRefusal {
+    /// The request is at fault.
+    pub fn bad_data(text: impl Into<String>) -> Self {
+        Self { status: 400, kind: "bad_data", text: text.into() }
+    }
+
+    /// The request is sound, but asks for too much or for what is not here.
+    pub fn execution(text: impl Into<String>) -> Self {
+        Self { status: 422, kind: "execution", text: text.into() }
+    }
+
+    /// As a plain page, for remote read.
+    pub fn page(&self) -> Response {
+        http_error(self.status, &self.text)
+    }
+}
+
+impl From<StoreError> for ReadRefusal {
+    fn from(error: StoreError) -> Self {
+        if error.is_query_limit() {
+            return Self::execution(error.to_string());
+        }
+        // Readers learn that it is not their fault; the cause is for who runs the store.
+        tracing::error!(error = &error as &dyn std::error::Error, "cannot answer a reader");
+        Self { status: 503, kind: "unavailable", text: error.to_string() }
+    }
+}
+
+impl From<MatcherError> for ReadRefusal {
+    fn from(error: MatcherError) -> Self {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        Self::bad_data(format!("{error}{}", cause.unwrap_or_default()))
+    }
+}
+
+impl From<RemoteReadError> for ReadRefusal {
+    fn from(error: RemoteReadError) -> Self {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        Self::bad_data(format!("{error}{}", cause.unwrap_or_default()))
+    }
+}
+
+impl From<WorkLost> for ReadRefusal {
+    fn from(error: WorkLost) -> Self {
+        Self { status: 500, kind: "internal", text: error.to_string() }
     }
 }
 

@@ -8,9 +8,11 @@ pub mod remote_read;
 pub mod remote_write;
 pub mod rewrite;
 pub mod ring_desc;
+pub mod selector;
 pub mod signature;
 pub mod status;
 pub mod stream;
+pub mod timestamp;
 pub mod write_request;
 
 mod cursor;

@@ -228,6 +228,28 @@ async fn errors_of_a_push_become_the_statuses_that_cortex_gives_them() {
 }
 
 #[tokio::test]
+async fn case_r52_a_rate_limited_sender_is_told_when_to_come_back() {
+    let wait_ns = Arc::new(Mutex::new(0));
+    let next = Arc::clone(&wait_ns);
+    let server = Setup::new(move |_, _| {
+        let wait_ns = *next.lock().expect("lock");
+        Err(PushError::RateLimited { text: "too fast".to_owned(), wait_ns })
+    })
+    .start()
+    .await;
+    let check = async |waits_ns: u64, secs: std::ops::RangeInclusive<u64>| {
+        *wait_ns.lock().expect("lock") = waits_ns;
+        let answer = send(&server, &push_head(1, ""), b"x").await;
+        assert_eq!((answer.status, answer.body.as_str()), (429, "too fast\n"));
+        let told = answer.header("retry-after").expect("a time").parse().expect("whole seconds");
+        assert!(secs.contains(&told), "{told} of {secs:?}");
+    };
+    check(0, 1..=1).await;
+    check(4_000_000_000, 4..=8).await;
+    check(u64::MAX, 60..=60).await;
+}
+
+#[tokio::test]
 async fn a_body_reaches_the_distributor_as_it_came_on_both_paths() {
     let (sender, received) = std::sync::mpsc::channel();
     let server = Setup::new(move |tenant, write| {

@@ -15,5 +15,6 @@ mod grpc;
 mod http;
 mod passes;
 mod push;
+mod read;
 mod ring_sim;
 mod scale_up;
