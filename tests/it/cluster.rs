@@ -212,7 +212,11 @@ impl Cluster {
     pub fn owned(&self, id: &TenantId) -> u64 {
         let of = |node: &Node| {
             let views = node.ingester.tenant_views(self.now);
-            views.iter().filter(|view| view.tenant == *id).map(|v| v.counts.series.owned).sum()
+            views
+                .iter()
+                .filter(|view| view.tenant == *id)
+                .map(|v| v.counts.series.owned)
+                .sum::<u64>()
         };
         self.nodes.values().map(of).sum::<u64>()
     }
