@@ -6,6 +6,7 @@
 //! rounds' ratios are printed at the end; they are what the bars are about.
 //!
 //! `FREEHOLD_LONG_BENCH=1` adds five million series. `--test` only proves that it runs.
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
