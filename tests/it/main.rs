@@ -5,4 +5,7 @@ mod vectors;
 
 mod grpc;
 mod http;
+mod process;
+mod prometheus;
+mod restart;
 mod ring_sim;
