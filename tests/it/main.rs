@@ -16,5 +16,8 @@ mod http;
 mod passes;
 mod push;
 mod read;
+mod process;
+mod prometheus;
+mod restart;
 mod ring_sim;
 mod scale_up;
