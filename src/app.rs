@@ -51,6 +51,12 @@ use membership::{Membership, follow_own_state};
 const RING_LAST_GOOD_MS: u64 = 10 * 60 * 1000;
 /// Calls that may wait for the store at once; each holds one message in memory.
 const STORE_CALLS_MAX: usize = 256;
+/// How long health checks fail after a start behind distributors.
+///
+/// One that pushes by stream opens its streams anew only with a new client, and makes one when a
+/// check has failed. It checks every 15 s: without this a quick restart would leave it answering
+/// 500 for us to every push, for good. Pushes are taken all the while.
+const STREAMS_REOPEN_AFTER: Duration = Duration::from_secs(20);
 /// How often readiness is looked at for health checks.
 const HEALTH_PERIOD: Duration = Duration::from_millis(250);
 
@@ -178,7 +184,11 @@ impl App {
         });
         let router = http::router(http_edge, pages.merge(read::router(reads)));
         serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
-        follow_readiness(readiness, health.clone(), &mut tasks, drain);
+        let serve_after = match config.target {
+            Target::All => Duration::ZERO,
+            Target::Ingester => STREAMS_REOPEN_AFTER,
+        };
+        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain);
 
         let passes = start_passes(&ingester, clock, wakes)?;
         restore(&ingester, clock).await?;
@@ -314,6 +324,7 @@ impl Readiness {
 fn follow_readiness(
     readiness: Readiness,
     health: HealthSwitch,
+    serve_after: Duration,
     tasks: &mut JoinSet<()>,
     mut drain: crate::server::drain::Drain,
 ) {
@@ -326,7 +337,9 @@ fn follow_readiness(
                 () = drain.started() => return,
                 _ = ticks.tick() => {}
             }
-            let ready = readiness.check().is_ok();
+            let up_ns = readiness.clock.now().steady_ns;
+            let waited = u128::try_from(up_ns).is_ok_and(|up| up >= serve_after.as_nanos());
+            let ready = waited && readiness.check().is_ok();
             if ready != serving {
                 health.set_serving(ready).await;
                 serving = ready;
