@@ -1,5 +1,7 @@
 //! What a push leaves behind when the store fails it; all else is tested from outside.
 
+mod instance_limit;
+
 use prost::Message as _;
 
 use super::config::CheckIngestionLimits;

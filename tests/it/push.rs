@@ -187,6 +187,7 @@ fn request(series: &[cortexpb::TimeSeries], metadata: &[cortexpb::MetricMetadata
 fn refusal(outcome: Result<Pushed, PushError>) -> (u16, String) {
     match seam::PushError::from(outcome.expect_err("refused")) {
         seam::PushError::Rejected { code, text } => (code, text),
+        seam::PushError::RateLimited { text, .. } => (429, text),
         seam::PushError::Plain { text } => (2, text),
         seam::PushError::Unavailable { text } => (14, text),
         seam::PushError::Malformed { text } => (13, text),
