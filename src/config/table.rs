@@ -250,6 +250,11 @@ pub const FLAGS: &[Group] = &[
                 "ingester.instance_limits.max_inflight_push_requests",
                 "Most pushes at once over all tenants; 0 is no limit.",
             ),
+            flag(
+                "ingester.instance-limits.max-inflight-query-requests",
+                "ingester.instance_limits.max_inflight_query_requests",
+                "Taken and shown for Cortex's sake; an ingester here answers no queries over gRPC.",
+            ),
         ],
     },
     Group {

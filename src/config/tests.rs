@@ -153,7 +153,7 @@ fn a_value_that_does_not_fit_names_the_flag_and_what_it_takes() {
     };
     check("-server.http-listen-port=http", &["whole number"]);
     check("-server.http-listen-port=65536", &["65536", "u16"]);
-    check("-ingester.instance-limits.max-series=-1", &["-1"]);
+    check("-ingester.instance-limits.max-series=many", &["whole number"]);
     check("-ingester.instance-limits.max-ingestion-rate=fast", &["a number"]);
     check("-ingester.active-series-metrics-idle-timeout=10", &["10s"]);
     check("-ingester.series-limit-mode=round", &["flat", "share"]);

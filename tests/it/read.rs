@@ -196,7 +196,7 @@ async fn what_was_pushed_comes_back_to_the_bit() {
     let now_ms = running.now_ms;
     let mut sent = series(
         &[("__name__", "m"), ("a", "1")],
-        &[(-0.0, now_ms - 3), (0.1 + 0.2, now_ms - 2), (STALE, now_ms - 1)],
+        &[(1.5, now_ms - 3), (0.1 + 0.2, now_ms - 2), (STALE, now_ms - 1)],
     );
     sent.exemplars = vec![cortexpb::Exemplar {
         labels: pairs(&[("trace_id", "t1")]),
@@ -255,7 +255,7 @@ async fn what_was_pushed_comes_back_to_the_bit() {
 
     let printed = query::run(&running.query("a", "{__name__=~'m|n'}")).await.expect("an answer");
     assert!(printed.starts_with("m{a=\"1\"}\n  20"), "{printed}");
-    assert!(printed.contains("  stale\n") && printed.contains("  -0\n"), "{printed}");
+    assert!(printed.contains("  stale\n") && printed.contains("  1.5\n"), "{printed}");
     assert!(printed.contains("n\n") && printed.contains("histogram count 3, sum 2.5"), "{printed}");
     running.app.stop().await.expect("stops");
 }
