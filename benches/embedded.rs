@@ -146,7 +146,12 @@ fn main() {
 
 async fn measure(series: u64, secs: u64, sync: &str) {
     let dir = tempfile::tempdir().expect("a directory");
-    let flags = [format!("-store.sync-interval={sync}")];
+    let flags = [
+        format!("-store.sync-interval={sync}"),
+        // A tenant's default rate is far below what is measured here.
+        "-distributor.ingestion-rate-limit=1e9".to_owned(),
+        "-distributor.ingestion-burst-size=1000000000".to_owned(),
+    ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut freehold = Freehold::start(dir.path(), &flags).await;
     freehold.wait_ready().await;

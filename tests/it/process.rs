@@ -66,6 +66,7 @@ impl Process {
         self.child.wait().expect("its end");
     }
 
+    #[allow(dead_code, reason = "benches/embedded.rs asks for it")]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
