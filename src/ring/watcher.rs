@@ -113,7 +113,6 @@ impl Counts {
 
 impl Watcher {
     /// Starts the task `ring-watcher`, which owns `sink`.
-    #[expect(clippy::disallowed_methods, reason = "its owner stops and awaits it")]
     pub fn spawn(
         kv: KvClient,
         key: String,

@@ -77,7 +77,7 @@ impl Pushing {
                 }
                 Some(false) => panic!("a sound push was refused"),
                 None => {
-                    seen.in_doubt.extend(batch.into_iter().map(|(series, _)| series));
+                    seen.in_doubt.extend(batch.into_keys());
                     drop(seen);
                     return self;
                 }
