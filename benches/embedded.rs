@@ -7,6 +7,7 @@
 //! `cargo bench --bench embedded`; `EMBEDDED_SERIES` (100,000), `EMBEDDED_SECS` (30) and
 //! `EMBEDDED_SYNC` (200ms) make other shapes. Otherwise, as in the tests, it only proves that it
 //! runs.
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 #[path = "../tests/it/process.rs"]
 #[expect(dead_code, reason = "the tests use the rest")]
