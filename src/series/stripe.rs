@@ -92,12 +92,35 @@ pub(super) struct Partial {
     pub(super) sets: Vec<u64>,
 }
 
+/// What every touch reads of an entry beside its flags: one row, so that a touch that misses
+/// the caches misses once. The identity is two words, since one of 16 bytes would pad the row.
+#[derive(Clone, Copy, Debug)]
+struct Hot {
+    id: [u64; 2],
+    newest_ms: i64,
+}
+
+impl Hot {
+    fn new(identity: Identity, newest_ms: i64) -> Self {
+        Self { id: words(identity), newest_ms }
+    }
+
+    #[inline]
+    fn identity(&self) -> Identity {
+        Identity(u128::from(self.id[0]) << 64 | u128::from(self.id[1]))
+    }
+}
+
+#[inline]
+fn words(identity: Identity) -> [u64; 2] {
+    [(identity.0 >> 64) as u64, identity.0 as u64]
+}
+
 #[derive(Default)]
 pub(super) struct Stripe {
     index: HashTable<u32>,
-    id: Vec<Identity>,
+    hot: Vec<Hot>,
     last: Vec<Last>,
-    newest_ms: Vec<i64>,
     key: Vec<RingKey>,
     metric: References,
     sets: References,
@@ -110,16 +133,15 @@ impl Stripe {
     pub(super) fn with_capacity(rows: usize) -> Self {
         Self {
             index: HashTable::with_capacity(rows),
-            id: Vec::with_capacity(rows),
+            hot: Vec::with_capacity(rows),
             last: Vec::with_capacity(rows),
-            newest_ms: Vec::with_capacity(rows),
             key: Vec::with_capacity(rows),
             ..Self::default()
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.id.len()
+        self.hot.len()
     }
 
     /// Where this stripe's entries went, once a restripe has moved them.
@@ -129,17 +151,17 @@ impl Stripe {
 
     #[inline]
     pub(super) fn find(&self, identity: Identity) -> Option<usize> {
-        let ids = &self.id;
+        let (hot, words) = (&self.hot, words(identity));
         self.index
-            .find(hash(identity), |&row| ids[row as usize] == identity)
+            .find(hash(identity), |&row| hot[row as usize].id == words)
             .map(|&row| row as usize)
     }
 
     pub(super) fn entry(&self, row: usize, generations: Generations) -> Entry {
         Entry {
-            identity: self.id[row],
+            identity: self.hot[row].identity(),
             last: self.last[row],
-            newest_ms: self.newest_ms[row],
+            newest_ms: self.hot[row].newest_ms,
             key: self.key[row],
             metric: self.metric.get(row, generations.metric),
             sets: self.sets.get(row, generations.sets),
@@ -165,7 +187,7 @@ impl Stripe {
         if last.pending() {
             return Some(Verdict::Pending);
         }
-        let newest_ms = self.newest_ms[row];
+        let newest_ms = self.hot[row].newest_ms;
         if let Order::Strict { since_ms } = how.order
             && (newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms)
         {
@@ -196,11 +218,13 @@ impl Stripe {
             woken.note(last.kind());
         }
         self.last[row] = last.touched(now);
-        self.newest_ms[row] = self.newest_ms[row].max(item.newest_ms);
+        let hot = &mut self.hot[row];
+        hot.newest_ms = hot.newest_ms.max(item.newest_ms);
     }
 
     pub(super) fn learn_newest(&mut self, row: usize, newest_ms: i64) {
-        self.newest_ms[row] = self.newest_ms[row].max(newest_ms);
+        let hot = &mut self.hot[row];
+        hot.newest_ms = hot.newest_ms.max(newest_ms);
     }
 
     pub(super) fn set_kind(&mut self, row: usize, kind: Kind) {
@@ -209,21 +233,22 @@ impl Stripe {
 
     pub(super) fn insert(&mut self, entry: Entry, generations: Generations) {
         debug_assert!(self.find(entry.identity).is_none());
-        let row = self.id.len();
-        push(&mut self.id, entry.identity);
+        let row = self.hot.len();
+        push(&mut self.hot, Hot::new(entry.identity, entry.newest_ms));
         push(&mut self.last, entry.last);
-        push(&mut self.newest_ms, entry.newest_ms);
         push(&mut self.key, entry.key);
         self.metric.insert(row, generations.metric, entry.metric);
         self.sets.insert(row, generations.sets, entry.sets);
-        let ids = &self.id;
+        let hot = &self.hot;
         let index_row = u32::try_from(row).expect("a stripe is split long before 2^32 rows");
-        self.index.insert_unique(hash(entry.identity), index_row, |&row| hash(ids[row as usize]));
+        self.index.insert_unique(hash(entry.identity), index_row, |&row| {
+            hash(hot[row as usize].identity())
+        });
     }
 
     /// Takes a row out; the last row takes its place.
     pub(super) fn remove(&mut self, row: usize) {
-        let identity = self.id[row];
+        let identity = self.hot[row].identity();
         let row_index = row as u32;
         if let Ok(found) = self.index.find_entry(hash(identity), |&at| at == row_index) {
             found.remove();
@@ -231,17 +256,16 @@ impl Stripe {
         if self.last[row].pending() {
             self.forget_holders(identity);
         }
-        self.id.swap_remove(row);
+        self.hot.swap_remove(row);
         self.last.swap_remove(row);
-        self.newest_ms.swap_remove(row);
         self.key.swap_remove(row);
         self.metric.swap_remove(row);
         self.sets.swap_remove(row);
-        if row < self.id.len() {
-            let from = self.id.len() as u32;
+        if row < self.hot.len() {
+            let from = self.hot.len() as u32;
             let at = self
                 .index
-                .find_mut(hash(self.id[row]), |&at| at == from)
+                .find_mut(hash(self.hot[row].identity()), |&at| at == from)
                 .expect("every row is in the index");
             *at = row_index;
         }
@@ -260,8 +284,8 @@ impl Stripe {
         let mut dropped = 0;
         for (row, keep) in keep.iter_mut().enumerate() {
             let candidate = Candidate {
-                identity: self.id[row],
-                newest_ms: known(self.newest_ms[row]),
+                identity: self.hot[row].identity(),
+                newest_ms: known(self.hot[row].newest_ms),
                 touched: self.last[row].tick(),
             };
             if fate(&candidate) == Fate::Drop && !self.held(row) {
@@ -317,11 +341,11 @@ impl Stripe {
     }
 
     pub(super) fn assign_metric(&mut self, row: usize, generation: u32, slot: Slot) {
-        self.metric.assign(row, self.id.len(), generation, slot);
+        self.metric.assign(row, self.hot.len(), generation, slot);
     }
 
     pub(super) fn assign_sets(&mut self, row: usize, generation: u32, slot: Slot) {
-        self.sets.assign(row, self.id.len(), generation, slot);
+        self.sets.assign(row, self.hot.len(), generation, slot);
     }
 
     /// Gives back the references that nobody counts by any more.
@@ -336,7 +360,7 @@ impl Stripe {
 
     /// Adds a request to those that hold the pending entry in `row`.
     pub(super) fn hold(&mut self, row: usize) {
-        let identity = self.id[row];
+        let identity = self.hot[row].identity();
         match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
             Some(held) => held.requests = held.requests.saturating_add(1),
             None => self.remember_holders(Holders { identity, requests: 2, unconfirmed: false }),
@@ -387,7 +411,7 @@ impl Stripe {
     /// Moves every entry to its stripe of `to`, which has them all to itself until then.
     pub(super) fn move_to(&mut self, to: &Arc<StripeSet>, parts: &mut [Self], first: usize) {
         for row in 0..self.len() {
-            let part = to.index_of(self.id[row]) - first;
+            let part = to.index_of(self.hot[row].identity()) - first;
             let entry = Entry {
                 metric: self.metric.get(row, self.metric.generation),
                 sets: self.sets.get(row, self.sets.generation),
@@ -404,7 +428,7 @@ impl Stripe {
     }
 
     fn held(&self, row: usize) -> bool {
-        let identity = self.id[row];
+        let identity = self.hot[row].identity();
         self.last[row].pending()
             && self
                 .holders
@@ -427,9 +451,8 @@ impl Stripe {
     }
 
     fn compact(&mut self, keep: &[bool]) {
-        retain(&mut self.id, keep);
+        retain(&mut self.hot, keep);
         retain(&mut self.last, keep);
-        retain(&mut self.newest_ms, keep);
         retain(&mut self.key, keep);
         if !self.metric.slots.is_empty() {
             retain(&mut self.metric.slots, keep);
@@ -438,15 +461,17 @@ impl Stripe {
             retain(&mut self.sets.slots, keep);
         }
         self.index.clear();
-        let ids = &self.id;
-        for (row, &identity) in ids.iter().enumerate() {
-            self.index.insert_unique(hash(identity), row as u32, |&row| hash(ids[row as usize]));
+        let hot = &self.hot;
+        for (row, entry) in hot.iter().enumerate() {
+            self.index.insert_unique(hash(entry.identity()), row as u32, |&row| {
+                hash(hot[row as usize].identity())
+            });
         }
         if !self.holders.is_empty() {
-            let (index, ids) = (&self.index, &self.id);
+            let (index, hot) = (&self.index, &self.hot);
             self.holders.retain(|held| {
-                let identity = held.identity;
-                index.find(hash(identity), |&row| ids[row as usize] == identity).is_some()
+                let words = words(held.identity);
+                index.find(hash(held.identity), |&row| hot[row as usize].id == words).is_some()
             });
         }
     }
@@ -454,18 +479,17 @@ impl Stripe {
     /// A drop of the head can take most of a stripe with it; its memory goes too.
     fn give_back_slack(&mut self) {
         let rows = self.len();
-        if rows > self.id.capacity() / 2 {
+        if rows > self.hot.capacity() / 2 {
             return;
         }
         let room = rows + rows / 8;
-        self.id.shrink_to(room);
+        self.hot.shrink_to(room);
         self.last.shrink_to(room);
-        self.newest_ms.shrink_to(room);
         self.key.shrink_to(room);
         self.metric.slots.shrink_to(room);
         self.sets.slots.shrink_to(room);
-        let ids = &self.id;
-        self.index.shrink_to(room, |&row| hash(ids[row as usize]));
+        let hot = &self.hot;
+        self.index.shrink_to(room, |&row| hash(hot[row as usize].identity()));
     }
 }
 
