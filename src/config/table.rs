@@ -13,7 +13,8 @@ pub const FLAGS: &[Group] = &[
             flag(
                 "target",
                 "target",
-                "What runs in this process: all, or ingester (pushes over gRPC only).",
+                "What runs here: all; or ingester, behind Cortex's distributors and with its ring defaults \
+                 (replication factor 3, 15s until ready, 30s after LEAVING).",
             ),
             flag(
                 "auth.enabled",

@@ -18,7 +18,7 @@ use crate::ingester::standing::{Rules, Standing};
 use crate::ingester::tenants::Tenant;
 use crate::labels::Identity;
 use crate::limits::Snapshot;
-use crate::ring::RingSnapshot;
+use crate::ring::{OwnView, RingSnapshot, UnknownOwnership};
 use crate::series::head::{Cut, CutReason};
 use crate::series::{Fate, Progress, SeriesStore, Tick};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
@@ -187,6 +187,7 @@ impl PassLoop {
         if same {
             return;
         }
+        self.tell_ownership(&ring);
         let mut recounted = false;
         // A tenant made from here on reads a ring and limits at least as new as these: tenants
         // are made under the lock that this list is taken under.
@@ -203,6 +204,29 @@ impl PassLoop {
             self.ingester.recounts.last_us.store(took_us, Ordering::Relaxed);
         }
         self.seen = Seen { ring: Some(ring), limits: Some(limits), mismatch };
+    }
+
+    /// Says once when it becomes unknown which keys are ours, and when it is known again: a wrong
+    /// id in the configuration shows nowhere else so early.
+    fn tell_ownership(&self, ring: &RingSnapshot) {
+        let unknown = |ring: &RingSnapshot| match ring.own() {
+            OwnView::Known(_) => None,
+            OwnView::Unknown(reason) => Some(*reason),
+        };
+        let before = self.seen.ring.as_deref().map(unknown);
+        match (before, unknown(ring)) {
+            // Before the first reading everything is unknown, and that is no news.
+            (_, Some(UnknownOwnership::RingEmpty)) => {}
+            (Some(before), now) if before == now => {}
+            (_, Some(reason)) => {
+                let id = ring.settings().own_id.as_deref().unwrap_or_default();
+                tracing::warn!(id, %reason, "owned series are unknown: limits act on what is in memory");
+            }
+            (Some(Some(reason)), None) if reason != UnknownOwnership::RingEmpty => {
+                tracing::info!("owned series are known again");
+            }
+            (_, None) => {}
+        }
     }
 
     /// What is due by time alone.

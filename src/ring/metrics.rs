@@ -50,7 +50,7 @@ pub fn read(ring: &Ring, name: &str, now_ms: i64, families: &mut Families) {
 
     let mut age = families.gauges(
         "freehold_ring_age_seconds",
-        "Time since the ring in force was read from its store.",
+        "Age of the ring in force: since it was read, or since its page was saved.",
     );
     age.sample([("name", name)], ring.age_ms(now_ms) as f64 / 1000.0);
     let mut healthy = families.gauges(
