@@ -133,6 +133,10 @@ fn prepare_request<E>(body: &[u8]) -> Result<Prepared, PushError<E>> {
     Ok(Prepared { body: Some(body), failure })
 }
 
+/// Most labels of a series that is looked at at all: sorting more would cost memory that the
+/// request's size does not bound.
+const LABELS_MAX: usize = 1000;
+
 /// Why a series goes to no ingester. The texts are Cortex's.
 enum Unfit {
     EmptyLabels,
@@ -141,6 +145,11 @@ enum Unfit {
 
 /// The labels that a series has to get instead of its own, if any.
 fn judge(series: &Series, body: &[u8]) -> Result<Option<LabelsBuf>, Unfit> {
+    let count = series.raw_labels(body).take(LABELS_MAX + 1).count();
+    if count > LABELS_MAX {
+        let text = format!("series has too many labels (more than {LABELS_MAX})");
+        return Err(Unfit::Invalid(text));
+    }
     let mut raw = series.raw_labels(body);
     let Some(first) = raw.next() else {
         return Err(Unfit::EmptyLabels);

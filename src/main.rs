@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let command = Command::parse(std::env::args_os())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match command {
+    let outcome = match command {
         Command::Serve(config) => runtime.block_on(serve(*config)),
         Command::Query(args) => {
             print!("{}", runtime.block_on(query::run(&args))?);
@@ -35,7 +35,11 @@ fn run() -> Result<(), Box<dyn Error>> {
             print!("{text}");
             Ok(())
         }
-    }
+    };
+    // What was asked of us is answered or given up; a read that nobody waits for any more must
+    // not keep the process.
+    runtime.shutdown_background();
+    outcome
 }
 
 async fn serve(config: Config) -> Result<(), Box<dyn Error>> {

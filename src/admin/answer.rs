@@ -74,7 +74,15 @@ pub(super) fn error(status: u16, text: &str) -> Response {
 
 /// A browser tells when another site made it send a request; no other site has a say here.
 pub(super) fn is_from_other_site(headers: &HeaderMap) -> bool {
-    headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site")
+    let fetched = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
+    // Over plain HTTP browsers leave that header out; a form's origin they do send.
+    let host = headers.get("host").and_then(|host| host.to_str().ok());
+    let origin = headers.get("origin").map(|origin| origin.to_str().unwrap_or_default());
+    let from_elsewhere = origin.is_some_and(|origin| {
+        let named = origin.split_once("://").map(|(_, named)| named);
+        named.is_none() || named != host
+    });
+    fetched || from_elsewhere
 }
 
 pub(super) fn refused_to_other_site() -> Response {
@@ -97,4 +105,25 @@ pub(super) async fn form_value(request: Request, name: &str) -> Result<Option<St
     let Form(form) =
         Form::<Pairs>::from_request(request, &()).await.map_err(|e| bad(e.body_text()))?;
     Ok(first(form).or_else(|| first(query)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_of_another_site_is_known_by_what_browsers_send() {
+        let check = |headers: &[(&'static str, &'static str)], is_foreign: bool| {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(*name, HeaderValue::from_static(value));
+            }
+            assert_eq!(is_from_other_site(&map), is_foreign, "{headers:?}");
+        };
+        check(&[("host", "h:8080")], false);
+        check(&[("host", "h:8080"), ("origin", "http://h:8080")], false);
+        check(&[("host", "h:8080"), ("origin", "http://evil.example")], true);
+        check(&[("host", "h:8080"), ("origin", "null")], true);
+        check(&[("host", "h:8080"), ("sec-fetch-site", "cross-site")], true);
+    }
 }

@@ -11,6 +11,9 @@ use crate::go_text::{Float, Rfc3339Ms};
 pub struct Bounds {
     /// Samples older than this no longer belong to the head.
     pub min_valid_ms: i64,
+    /// Samples later than this are too far ahead of our clock. One far ahead would carry the head
+    /// with it and shut out everything honest.
+    pub latest_ms: i64,
     /// Newest sample of the tenant; `i64::MIN` before the first.
     pub head_max_ms: i64,
     /// How far behind `head_max_ms` an out-of-order sample may lie; 0 allows none.
@@ -44,6 +47,8 @@ pub enum SampleError {
     OutOfOrder,
     #[error("too old sample")]
     TooOld,
+    #[error("timestamp too new")]
+    TooNew,
     #[error(
         "duplicate sample for timestamp {timestamp_ms}; overrides not allowed: existing {}, new value {}",
         Float(*existing),
@@ -66,6 +71,7 @@ impl SampleError {
             Self::OutOfBounds => "sample-out-of-bounds",
             Self::OutOfOrder => "sample-out-of-order",
             Self::TooOld => "sample-too-old",
+            Self::TooNew => "too_far_in_future",
             _ => "new-value-for-timestamp",
         }
     }
@@ -85,7 +91,7 @@ impl SampleError {
                     "err: {self}. timestamp={time}, tsdbHeadMaxTimestamp={head_max}, series={series}"
                 )
             }
-            Self::OutOfBounds | Self::TooOld | Self::OutOfOrder => {
+            Self::OutOfBounds | Self::TooOld | Self::OutOfOrder | Self::TooNew => {
                 format!("err: {self}. timestamp={time}, series={series}")
             }
             _ => format!("err: {self}. series={series}"),
@@ -106,7 +112,8 @@ pub enum Accepted {
 impl Bounds {
     /// Whether a sample of this time is refused whatever its series holds, even if it is new.
     pub fn rules_out(&self, timestamp_ms: i64) -> bool {
-        self.out_of_order_window_ms == 0 && timestamp_ms < self.min_valid_ms
+        timestamp_ms > self.latest_ms
+            || (self.out_of_order_window_ms == 0 && timestamp_ms < self.min_valid_ms)
     }
 
     /// Judges a sample of a series that may exist.
@@ -116,6 +123,9 @@ impl Bounds {
         value: Value<'_>,
         newest: Option<Newest<Value<'_>>>,
     ) -> Result<Accepted, SampleError> {
+        if timestamp_ms > self.latest_ms {
+            return Err(SampleError::TooNew);
+        }
         if self.rules_out(timestamp_ms) {
             return Err(SampleError::OutOfBounds);
         }
@@ -171,6 +181,7 @@ mod tests {
     fn bounds(window_ms: i64) -> Bounds {
         Bounds {
             min_valid_ms: 9 * HOUR,
+            latest_ms: 11 * HOUR,
             head_max_ms: 10 * HOUR,
             out_of_order_window_ms: window_ms,
             discard_out_of_order: false,
@@ -197,6 +208,16 @@ mod tests {
             Err(SampleError::DuplicateFloat { timestamp_ms: 10 * HOUR, existing: 1.0, new: 2.0 })
         );
         assert_eq!(judge(10 * HOUR - 1, 1.0, newest(10 * HOUR)), Err(SampleError::OutOfOrder));
+    }
+
+    #[test]
+    fn a_sample_far_ahead_of_our_clock_is_refused_whatever_the_window() {
+        for window_ms in [0, 2 * HOUR] {
+            let judge = |t| bounds(window_ms).judge(t, float(1.0), None);
+            assert_eq!(judge(11 * HOUR), Ok(Accepted::InOrder));
+            assert_eq!(judge(11 * HOUR + 1), Err(SampleError::TooNew));
+            assert_eq!(judge(i64::MAX), Err(SampleError::TooNew));
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub enum DiscardReason {
     NewValueForTimestamp,
     OutOfBounds,
     TooOld,
+    TooFarInFuture,
     /// Native histograms are not enabled for the tenant.
     NativeHistogramSample,
     RateLimited,
@@ -28,7 +29,7 @@ pub enum DiscardReason {
 }
 
 impl DiscardReason {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PerUserSeriesLimit,
         Self::PerUserNativeHistogramSeriesLimit,
         Self::PerMetricSeriesLimit,
@@ -37,6 +38,7 @@ impl DiscardReason {
         Self::NewValueForTimestamp,
         Self::OutOfBounds,
         Self::TooOld,
+        Self::TooFarInFuture,
         Self::NativeHistogramSample,
         Self::RateLimited,
         Self::NativeHistogramRateLimited,
@@ -52,6 +54,7 @@ impl DiscardReason {
             Self::NewValueForTimestamp => "new-value-for-timestamp",
             Self::OutOfBounds => "sample-out-of-bounds",
             Self::TooOld => "sample-too-old",
+            Self::TooFarInFuture => "too_far_in_future",
             Self::NativeHistogramSample => "native-histogram-sample",
             Self::RateLimited => "rate_limited",
             Self::NativeHistogramRateLimited => "native_histogram_rate_limited",

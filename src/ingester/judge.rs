@@ -326,6 +326,7 @@ fn discard_reason(error: &SampleError) -> DiscardReason {
         SampleError::OutOfBounds => DiscardReason::OutOfBounds,
         SampleError::OutOfOrder => DiscardReason::OutOfOrder,
         SampleError::TooOld => DiscardReason::TooOld,
+        SampleError::TooNew => DiscardReason::TooFarInFuture,
         _ => DiscardReason::NewValueForTimestamp,
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Push<'a> {
             rules,
             now,
             takes_histograms: standing.limits.enable_native_histograms,
-            bounds: bounds(ingester.store.is_some(), tenant, standing, &request.summary),
+            bounds: bounds(ingester.store.is_some(), tenant, standing, &request.summary, now),
             tally: Tally::default(),
             first_failure: None,
             reached_ms: 0..0,
@@ -227,8 +227,10 @@ impl<'a> Push<'a> {
                 .all(|raw| raw.decode().is_ok_and(|decoded| decoded.validate().is_ok()));
         // Left-out histograms have times too, so the range says nothing of the samples alone.
         let whole = histograms == series.histogram_count;
-        let in_bounds =
-            !self.bounds.rules_out(oldest_ms) && self.reaches(oldest_ms) && self.reaches(newest_ms);
+        let in_bounds = !self.bounds.rules_out(oldest_ms)
+            && !self.bounds.rules_out(newest_ms)
+            && self.reaches(oldest_ms)
+            && self.reaches(newest_ms);
         if valid && whole && in_bounds { RowState::Touched } else { RowState::Doubtful }
     }
 
@@ -363,11 +365,18 @@ impl Tally {
 }
 
 /// What the push's samples are judged by. Without a store of our own, whoever stores them judges.
-fn bounds(judged_here: bool, tenant: &Tenant, standing: &Standing, summary: &Summary) -> Bounds {
+fn bounds(
+    judged_here: bool,
+    tenant: &Tenant,
+    standing: &Standing,
+    summary: &Summary,
+    now: Now,
+) -> Bounds {
     let discard_out_of_order = summary.discard_out_of_order;
     if !judged_here {
         return Bounds {
             min_valid_ms: i64::MIN,
+            latest_ms: i64::MAX,
             head_max_ms: i64::MIN,
             out_of_order_window_ms: 0,
             discard_out_of_order,
@@ -375,7 +384,9 @@ fn bounds(judged_here: bool, tenant: &Tenant, standing: &Standing, summary: &Sum
     }
     let head = tenant.head.lock().expect("no panic under this lock");
     let window_ms = standing.limits.out_of_order_time_window.0;
+    let grace_ms = i64::try_from(standing.limits.creation_grace_period.0).unwrap_or(i64::MAX);
     Bounds {
+        latest_ms: now.unix_ms.saturating_add(grace_ms),
         min_valid_ms: head.appendable_from_ms(),
         head_max_ms: head.samples_ms().map_or(i64::MIN, |(_, newest_ms)| newest_ms),
         out_of_order_window_ms: i64::try_from(window_ms).unwrap_or(i64::MAX),

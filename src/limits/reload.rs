@@ -229,7 +229,13 @@ fn read(
 ) -> Result<Option<(RuntimeFile, String)>, ReloadError> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(&path)
+    // A pipe would keep us waiting for its other end, and the reloads with us.
+    let regular = std::fs::metadata(&path).and_then(|found| match found.is_file() {
+        true => Ok(()),
+        false => Err(std::io::Error::other("not a regular file")),
+    });
+    let read = regular
+        .and_then(|()| std::fs::File::open(&path))
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
     let len = match read {
         Ok(len) => len as u64,

@@ -121,10 +121,12 @@ impl Head {
         }
         let range_ms = self.rule.block_range_ms;
         if span.max_ms.saturating_sub(span.min_ms) > range_ms / 2 * 3 {
-            return Some(Cut {
-                before_ms: range_end(span.min_ms, range_ms),
-                reason: CutReason::Range,
-            });
+            // All that is due in one cut: after a leap in the samples' times, range by range would
+            // be as many cuts as the leap has ranges.
+            let kept_from_ms = span.max_ms.saturating_sub(range_ms / 2 * 3);
+            let last_ms = range_end(kept_from_ms.saturating_sub(1), range_ms);
+            let before_ms = range_end(span.min_ms, range_ms).max(last_ms);
+            return Some(Cut { before_ms, reason: CutReason::Range });
         }
         None
     }
@@ -132,7 +134,6 @@ impl Head {
     /// Carries out a cut: samples before `before_ms` are in a block. `oldest_left_ms` is the
     /// oldest sample of the series that stayed: `None` when none did.
     ///
-    /// After a range cut another can be due at once, as after a gap in the samples.
     pub fn cut(&mut self, before_ms: i64, oldest_left_ms: Option<i64>) {
         let Some(span) = &mut self.span else {
             return;
@@ -159,7 +160,7 @@ impl Head {
 
 /// End of the block range that `at_ms` lies in; ranges before 1970 are cut as Go divides.
 fn range_end(at_ms: i64, range_ms: i64) -> i64 {
-    at_ms / range_ms * range_ms + range_ms
+    (at_ms / range_ms * range_ms).saturating_add(range_ms)
 }
 
 #[cfg(test)]
@@ -257,5 +258,17 @@ mod tests {
         let empty = Head::reopened(rule, 4 * HOUR_MS, None, NOW_MS);
         assert_eq!(empty.appendable_from_ms(), 4 * HOUR_MS);
         assert_eq!(empty.due(i64::MAX), None);
+    }
+
+    #[test]
+    fn a_leap_in_the_samples_is_cut_at_once() {
+        for newest_ms in [NOW_MS + 1000 * BLOCK_RANGE_MS, i64::MAX] {
+            let mut head = Head::new(HeadRule::default());
+            head.appended(NOW_MS, NOW_MS, NOW_MS);
+            head.appended(newest_ms, newest_ms, NOW_MS);
+            let cut = head.due(NOW_MS).expect("the head spans too much");
+            head.cut(cut.before_ms, Some(newest_ms));
+            assert_eq!(head.due(NOW_MS), None, "{newest_ms}");
+        }
     }
 }

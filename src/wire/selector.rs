@@ -10,6 +10,9 @@ use std::fmt;
 
 use crate::labels::write_quoted;
 
+/// Most matchers of a selector. Each is tried on every series, and people write a handful.
+pub const SELECTOR_MATCHERS_MAX: usize = 64;
+
 /// Longest selector in bytes; it leaves room for one regular expression of the longest kind.
 const SELECTOR_BYTES_MAX: usize = 128 << 10;
 
@@ -52,6 +55,8 @@ pub enum SelectorError {
     NotUtf8 { column: usize },
     #[error("parse error: metric name must not be set twice: {first:?} or {second:?}")]
     MetricTwice { first: String, second: String },
+    #[error("the selector has more than {SELECTOR_MATCHERS_MAX} matchers")]
+    TooManyMatchers,
     #[error("the selector has {bytes} bytes, more than {SELECTOR_BYTES_MAX}")]
     TooLong { bytes: usize },
 }
@@ -183,6 +188,9 @@ impl<'a> Parser<'a> {
                         return Err(self.unexpected("a quoted value"));
                     }
                     let value = self.quoted()?;
+                    if matchers.len() >= SELECTOR_MATCHERS_MAX {
+                        return Err(SelectorError::TooManyMatchers);
+                    }
                     matchers.push(LabelMatcher { comparison, name, value });
                 }
                 None if is_quoted && matches!(self.peek(), Some(',' | '}')) => {
