@@ -277,6 +277,11 @@ pub const FLAGS: &[Group] = &[
                 "host:port of the ingester that this one stands before; empty keeps the series here.",
             ),
             flag(
+                "ingester.instance-id",
+                "ingester.instance_id",
+                "With an upstream: its id in the ring, whose place there we watch. Empty takes our own.",
+            ),
+            flag(
                 "ingester.upstream.connect-timeout",
                 "ingester.upstream.connect_timeout",
                 "How long a connection to the upstream may take until it can be used.",
@@ -320,6 +325,11 @@ pub const FLAGS: &[Group] = &[
                 "ingester.upstream.keepalive.timeout",
                 "ingester.upstream.keepalive_timeout",
                 "A connection to the upstream whose ping is not answered for this long is closed.",
+            ),
+            flag(
+                "ingester.upstream.push-stream-timeout",
+                "ingester.upstream.push_stream_timeout",
+                "How long a message of a push stream may wait for the upstream's answer.",
             ),
         ],
     },
