@@ -19,7 +19,8 @@ use super::histogram;
 mod items;
 
 pub use items::{Exemplar, Metadata, RawHistogram, RawLabels, Sample};
-use items::{Fields, read_label};
+use items::Fields;
+pub(super) use items::read_label;
 
 /// A pull reader of one request: [`next_series`](Self::next_series) until it gives `None`, then
 /// [`summary`](Self::summary) and metadata are complete.
