@@ -259,6 +259,61 @@ pub const FLAGS: &[Group] = &[
         ],
     },
     Group {
+        heading: "Upstream",
+        flags: &[
+            flag(
+                "ingester.upstream-address",
+                "ingester.upstream.address",
+                "host:port of the ingester that this one stands before; empty keeps the series here.",
+            ),
+            flag(
+                "ingester.upstream.connect-timeout",
+                "ingester.upstream.connect_timeout",
+                "How long a connection to the upstream may take until it can be used.",
+            ),
+            flag(
+                "ingester.upstream.connect-backoff-base-delay",
+                "ingester.upstream.connect_backoff_base_delay",
+                "Wait after a first failed connection; it grows with each further one.",
+            ),
+            flag(
+                "ingester.upstream.connect-backoff-max-delay",
+                "ingester.upstream.connect_backoff_max_delay",
+                "Longest wait between two tries to connect.",
+            ),
+            flag(
+                "ingester.upstream.max-connections",
+                "ingester.upstream.max_connections",
+                "Most connections to the upstream. A further one is opened when all streams of the others are taken.",
+            ),
+            flag(
+                "ingester.upstream.max-inflight-requests",
+                "ingester.upstream.max_inflight_requests",
+                "Most calls to the upstream waiting or under way; more are refused at once.",
+            ),
+            flag(
+                "ingester.upstream.max-inflight-bytes",
+                "ingester.upstream.max_inflight_bytes",
+                "Most bytes of requests to the upstream waiting or under way; more are refused at once.",
+            ),
+            flag(
+                "ingester.upstream.grpc-max-recv-msg-size",
+                "ingester.upstream.max_recv_msg_size",
+                "Longest message of an answer to a question of our own, in bytes; what is passed through has no bound.",
+            ),
+            flag(
+                "ingester.upstream.keepalive.time",
+                "ingester.upstream.keepalive_time",
+                "Time between pings on a connection to the upstream.",
+            ),
+            flag(
+                "ingester.upstream.keepalive.timeout",
+                "ingester.upstream.keepalive_timeout",
+                "A connection to the upstream whose ping is not answered for this long is closed.",
+            ),
+        ],
+    },
+    Group {
         heading: "Limits of tenants",
         flags: &[
             flag(

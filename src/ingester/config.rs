@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::InstanceLimits;
 use crate::ring::config::LifecyclerConfig;
 use crate::units::Millis;
+use crate::upstream::config::{UpstreamConfig, UpstreamConfigError};
 
 /// Admission and series counting, under Cortex's names where Cortex has the thing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,6 +13,8 @@ use crate::units::Millis;
 pub struct IngesterConfig {
     pub lifecycler: LifecyclerConfig,
     pub instance_limits: InstanceLimits,
+    /// The ingester that we stand before; without an address we keep the series ourselves.
+    pub upstream: UpstreamConfig,
 
     /// Period of the cycle that recounts active and owned series.
     pub active_series_metrics_update_period: Millis,
@@ -75,6 +78,8 @@ pub enum IngesterConfigError {
     ZeroPeriod { flag: &'static str },
     #[error("{flag} is {value}; it must be a number of 0 or more, 0 for no limit")]
     NoRate { flag: &'static str, value: String },
+    #[error(transparent)]
+    Upstream(#[from] UpstreamConfigError),
 }
 
 impl Default for IngesterConfig {
@@ -82,6 +87,7 @@ impl Default for IngesterConfig {
         Self {
             lifecycler: LifecyclerConfig::default(),
             instance_limits: InstanceLimits::default(),
+            upstream: UpstreamConfig::default(),
             active_series_metrics_update_period: Millis::from_secs(60),
             active_series_metrics_idle_timeout: Millis::from_secs(600),
             owned_series_metrics_enabled: true,
@@ -133,6 +139,7 @@ impl IngesterConfig {
                 value: rate.to_string(),
             });
         }
+        self.upstream.validate()?;
         Ok(())
     }
 
