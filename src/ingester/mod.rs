@@ -16,6 +16,7 @@ pub mod acceptance;
 pub mod admission;
 pub mod config;
 pub mod counters;
+pub mod following;
 mod gate;
 mod judge;
 pub mod metadata;

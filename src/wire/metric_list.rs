@@ -60,8 +60,8 @@ fn rewrite<'s>(metric: &[u8], scratch: &'s mut LabelsBuf) -> Result<Labels<'s>, 
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::*;
     use crate::wire::proto::{cortex, cortexpb};

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::drops;
 use super::listing::{Merge, Merged, head_start_ms};
 use super::machine::{Action, Event, Machine, Poll, Reach};
 use super::pace::Pace;
@@ -21,7 +22,6 @@ use crate::clock::{Clock, Now};
 use crate::ingester::Ingester;
 use crate::ingester::tenants::{Tenant, Visit};
 use crate::series::head::{Head, HeadRule};
-use crate::series::{Candidate, Fate, Tick};
 use crate::sync::Ordering;
 use crate::tenant::TenantId;
 use crate::upstream::{AskError, Upstream};
@@ -249,7 +249,9 @@ impl Context {
         for tenant in self.ingester.tenants.all() {
             let sight = sights.entry(tenant.id.clone()).or_default();
             sight.known_before = known_before.get(&tenant.id).copied().unwrap_or(0);
-            sight.known_after = tenant.series.counts().series.in_memory;
+            let counts = tenant.series.counts();
+            sight.known_after = counts.series.in_memory;
+            sight.pending = counts.pending;
             sight.labels_unknown = tenant.series.labels_unknown();
             let head = tenant.head.lock().expect("no panic under this lock");
             sight.cut_due_ms = head.due(now.unix_ms).map(|cut| cut.before_ms);
@@ -326,21 +328,13 @@ impl Context {
     }
 
     /// Takes the way that explains most and that counting supports.
-    fn drop_series(
-        &self,
-        id: &TenantId,
-        ways: [Option<Way>; 2],
-        at_least: u64,
-    ) -> Option<Way> {
+    fn drop_series(&self, id: &TenantId, ways: [Option<Way>; 2], at_least: u64) -> Option<Way> {
         let tenant = self.ingester.tenants.visit(id)?;
-        let way = supported(&tenant, ways, at_least);
+        let way = drops::supported(&tenant.series, ways, at_least);
         let explained = Explained::by(way);
         self.counts.drops[explained as usize].fetch_add(1, Ordering::Relaxed);
         let way = way?;
-        let removed = tenant.series.purge_where(
-            |candidate| if keeps(way, candidate) { Fate::Keep } else { Fate::Drop },
-            |_| {},
-        );
+        let removed = drops::take(&tenant.series, way);
         note_drop(&tenant, way);
         tracing::info!(
             tenant = %id, removed, explained = explained.label(), "the upstream dropped series"
@@ -353,10 +347,7 @@ impl Context {
             return;
         };
         let way = Way::Emptied { since };
-        let removed = tenant.series.purge_where(
-            |candidate| if keeps(way, candidate) { Fate::Keep } else { Fate::Drop },
-            |_| {},
-        );
+        let removed = drops::take(&tenant.series, way);
         if removed > 0 {
             note_drop(&tenant, way);
             tracing::info!(tenant = %id, removed, "the upstream has no series of the tenant");
@@ -367,33 +358,6 @@ impl Context {
                 is_empty && tenant.pushed_at_ns() < since.steady_ns
             });
         }
-    }
-}
-
-/// The way that leaves fewest series, of those that leave at least `at_least` and take any.
-fn supported(tenant: &Tenant, ways: [Option<Way>; 2], at_least: u64) -> Option<Way> {
-    let mut all = 0_u64;
-    let mut left = [0_u64; 2];
-    tenant.series.survey(|candidate| {
-        all += 1;
-        for (way, left) in ways.iter().zip(&mut left) {
-            let stays = way.is_none_or(|way| candidate.held || keeps(way, candidate));
-            *left += u64::from(stays);
-        }
-    });
-    let fitting = ways.into_iter().zip(left).filter_map(|(way, left)| Some((way?, left)));
-    fitting
-        .filter(|&(_, left)| left >= at_least && left < all)
-        .min_by_key(|&(_, left)| left)
-        .map(|(way, _)| way)
-}
-
-fn keeps(way: Way, candidate: &Candidate) -> bool {
-    match way {
-        Way::Cut { before_ms, unknown_until_ms } => {
-            candidate.newest_ms.unwrap_or(unknown_until_ms) >= before_ms
-        }
-        Way::Emptied { since } => candidate.touched >= Tick::new(since.steady_s()),
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::pace::{Pace, backoff, nanos};
-use super::tenant::{Asked, Figures, Jitter, Order, Outcome, Reason, Sight, TenantWatch, Way};
+use super::tenant::{Asked, Figures, Jitter, Order, Outcome, Sight, TenantWatch, Way};
 use crate::clock::Now;
 use crate::tenant::TenantId;
 
@@ -49,9 +49,13 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Never since we started.
-    NotYet { failures: u32 },
+    NotYet {
+        failures: u32,
+    },
     Reached,
-    Lost { failures: u32 },
+    Lost {
+        failures: u32,
+    },
 }
 
 /// See the head of the file.
@@ -197,13 +201,7 @@ impl Machine {
         self.poll_due_ns = now.steady_ns.saturating_add(wait_ns);
     }
 
-    fn listed(
-        &mut self,
-        tenant: TenantId,
-        outcome: Outcome,
-        now: Now,
-        actions: &mut Vec<Action>,
-    ) {
+    fn listed(&mut self, tenant: TenantId, outcome: Outcome, now: Now, actions: &mut Vec<Action>) {
         self.listings = self.listings.saturating_sub(1);
         let Some(Followed { watch, .. }) = self.tenants.get_mut(&tenant) else {
             return;

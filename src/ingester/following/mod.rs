@@ -16,11 +16,14 @@
 //! had; nothing here stops a push.
 
 mod driver;
+mod drops;
 mod listing;
 mod machine;
 mod pace;
 mod status;
 mod tenant;
+#[cfg(all(test, not(feature = "model")))]
+mod tests;
 
 pub use driver::Follower;
 pub use listing::{Merge, Merged, Range};

@@ -73,7 +73,10 @@ mod tests {
         let wait = |failures, jitter| {
             backoff(failures, Duration::from_secs(1), Duration::from_secs(30), jitter) / 1_000_000
         };
-        assert_eq!([1, 2, 3, 6, 7, u32::MAX].map(|n| wait(n, 0.0)), [1000, 2000, 4000, 30_000, 30_000, 30_000]);
+        assert_eq!(
+            [1, 2, 3, 6, 7, u32::MAX].map(|n| wait(n, 0.0)),
+            [1000, 2000, 4000, 30_000, 30_000, 30_000]
+        );
         assert_eq!(wait(1, 1.0), 500);
         assert_eq!(wait(6, 0.5), 22_500);
     }

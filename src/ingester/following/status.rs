@@ -110,7 +110,8 @@ impl FollowStatus {
             "freehold_ingester_loading",
             "1 while a count is too low after a start: in_memory until the upstream's series are known, active until the idle timeout has passed.",
         );
-        let is_loading = [("active", self.is_active_incomplete()), ("in_memory", !self.is_loaded())];
+        let is_loading =
+            [("active", self.is_active_incomplete()), ("in_memory", !self.is_loaded())];
         for (count, is_loading) in is_loading {
             loading.sample([("count", count)], f64::from(u8::from(is_loading)));
         }

@@ -34,6 +34,8 @@ pub struct Sight {
     pub known_before: u64,
     /// All series here when the answer came: what the upstream had from us is among them.
     pub known_after: u64,
+    /// Of these, those that no request has confirmed.
+    pub pending: u64,
     /// By Cortex's rule, a cut of the head is due: series with nothing from here on go.
     pub cut_due_ms: Option<i64>,
     /// Limits by metric or label set wait for labels that only a listing tells.
@@ -106,10 +108,17 @@ pub enum Outcome {
     /// It is merged, and what it does not name is gone.
     ///
     /// `entered` of the listed ones were not here.
-    Merged { listed: u64, entered: u64 },
+    Merged {
+        listed: u64,
+        entered: u64,
+    },
     /// It named fewer series than `sweep_from`; those it named are here.
-    Short { listed: u64 },
-    Failed { jitter: Jitter },
+    Short {
+        listed: u64,
+    },
+    Failed {
+        jitter: Jitter,
+    },
 }
 
 /// A random number in 0..1, in thousandths, that whoever drives the machine brings along.
@@ -137,7 +146,9 @@ enum Phase {
     Loading,
     Settled,
     /// Somebody works out which of our series went.
-    Dropping { fell: bool },
+    Dropping {
+        fell: bool,
+    },
 }
 
 /// Whether the next poll measures the residue.
@@ -145,9 +156,14 @@ enum Phase {
 enum Measure {
     No,
     /// Whatever the difference is after a listing.
-    AfterListing { at_ns: i64, least: i64 },
+    AfterListing {
+        at_ns: i64,
+        least: i64,
+    },
     /// A drop takes series without samples along, so the residue may have shrunk and no more.
-    AfterDrop { at_ns: i64 },
+    AfterDrop {
+        at_ns: i64,
+    },
 }
 
 /// See the head of the file.
@@ -173,6 +189,8 @@ pub struct TenantWatch {
     retry_at_ns: i64,
     empties: u32,
     empty_since_ns: i64,
+    /// The last listing was empty against the upstream's count, and was believed at length.
+    is_doubted: bool,
     /// What a listing named that was shorter than expected; a second one is believed.
     short: Option<u64>,
     due_since_ns: Option<i64>,
@@ -202,6 +220,7 @@ impl TenantWatch {
             retry_at_ns: i64::MIN,
             empties: 0,
             empty_since_ns: 0,
+            is_doubted: false,
             short: None,
             due_since_ns: None,
         }
@@ -349,6 +368,7 @@ impl TenantWatch {
         self.listed = Some(now);
         self.wanted = None;
         self.drift_since_ns = None;
+        self.is_doubted = false;
         self.failures = 0;
         self.empties = 0;
         self.short = None;
@@ -377,7 +397,10 @@ impl TenantWatch {
         let lasted = now.steady_ns - self.empty_since_ns >= nanos(pace.empty);
         let is_gone = self.figures.upstream == 0;
         if is_gone || (lasted && self.empties >= 2 * EMPTY_LISTINGS) {
-            return self.complete(range, false, now);
+            let order = self.complete(range, false, now);
+            // Listings of nothing are cheap, so the next one is due as soon as it is allowed.
+            self.is_doubted = !is_gone;
+            return order;
         }
         let wait_ns = backoff(self.empties / 2, pace.retry, pace.retry_max, 0.0);
         self.retry_at_ns = now.steady_ns.saturating_add(wait_ns);
@@ -411,32 +434,28 @@ impl TenantWatch {
         true
     }
 
-    fn judge_drift(
-        &mut self,
-        sight: &Sight,
-        settles: bool,
-        returned: bool,
-        pace: &Pace,
-        now: Now,
-    ) {
+    fn judge_drift(&mut self, sight: &Sight, settles: bool, returned: bool, pace: &Pace, now: Now) {
+        let drift = self.figures.drift;
         if sight.labels_unknown {
             self.want(Reason::Labels);
+        } else if self.is_doubted {
+            self.want(Reason::Drift);
+        } else if drift != 0 && returned {
+            self.want(Reason::Returned);
+        } else if drift != 0 && settles {
+            self.want(Reason::AfterDrop);
         }
-        let drift = self.figures.drift;
-        if drift == 0 {
+        // Series that nobody confirms are a difference too: they may hide one.
+        let open = drift.unsigned_abs().max(sight.pending);
+        if open == 0 {
             self.drift_since_ns = None;
-            if self.wanted == Some(Reason::Drift) {
+            if self.wanted == Some(Reason::Drift) && !self.is_doubted {
                 self.wanted = None;
             }
             return;
         }
-        if returned {
-            self.want(Reason::Returned);
-        } else if settles {
-            self.want(Reason::AfterDrop);
-        }
         let since_ns = *self.drift_since_ns.get_or_insert(now.steady_ns);
-        let is_small = drift.unsigned_abs() * DRIFT_SHARE <= sight.upstream;
+        let is_small = open.saturating_mul(DRIFT_SHARE) <= sight.upstream;
         let is_cheap = sight.upstream <= CHEAP_LISTING_SERIES;
         let lasting = if is_small && !is_cheap { pace.small_drift } else { pace.drift };
         if now.steady_ns - since_ns >= nanos(lasting) {
@@ -463,9 +482,8 @@ impl TenantWatch {
 
     /// Takes a listing out of its allowance; `false` when there is none left yet.
     fn spend(&mut self, reason: Reason, pace: &Pace, now_ns: i64) -> bool {
-        let is_over = |at_ns: Option<i64>| {
-            at_ns.is_none_or(|at_ns| now_ns - at_ns >= nanos(pace.relist))
-        };
+        let is_over =
+            |at_ns: Option<i64>| at_ns.is_none_or(|at_ns| now_ns - at_ns >= nanos(pace.relist));
         if reason == Reason::Load {
             return true;
         }
@@ -520,6 +538,3 @@ impl Gap {
         residue.clamp(self.least, self.most) - residue
     }
 }
-
-#[cfg(all(test, not(feature = "model")))]
-mod tests;
