@@ -232,6 +232,16 @@ pub const FLAGS: &[Group] = &[
                 "Metadata not seen for this long is dropped.",
             ),
             flag(
+                "ingester.client-cleanup-period",
+                "ingester.client_cleanup_period",
+                "What distributors have as -distributor.client-cleanup-period. Health checks fail for so long and 5s after a start, so that push streams are opened anew.",
+            ),
+            flag(
+                "ingester.drain-announce-period",
+                "ingester.drain_announce_period",
+                "With an upstream, how long health checks fail before a drain closes the listeners; pushes are taken meanwhile.",
+            ),
+            flag(
                 "ingester.instance-limits.max-ingestion-rate",
                 "ingester.instance_limits.max_ingestion_rate",
                 "Most items per second over all tenants, as a moving average; 0 is no limit.",

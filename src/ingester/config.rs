@@ -43,6 +43,17 @@ pub struct IngesterConfig {
     pub check_ingestion_limits: CheckIngestionLimits,
     /// Metadata not seen for this long is dropped.
     pub metadata_retain_period: Millis,
+    /// How often distributors check the health of their clients: their
+    /// `-distributor.client-cleanup-period`. After a start behind distributors health checks
+    /// fail for so long and a margin.
+    ///
+    /// One that pushes by stream opens its streams anew only with a new client, and makes one
+    /// when a check has failed: without this a quick restart would leave it answering 500 for us
+    /// to every push, for good. Pushes are taken all the while.
+    pub client_cleanup_period: Millis,
+    /// How long health checks fail before a drain closes the listeners; only before an upstream.
+    /// (An ingester of its own leaves the ring first, which sends the pushes elsewhere.)
+    pub drain_announce_period: Millis,
 }
 
 /// How a cluster-wide series limit becomes this instance's share.
@@ -100,6 +111,8 @@ impl Default for IngesterConfig {
             admin_limit_message: "please contact administrator to raise it".into(),
             check_ingestion_limits: CheckIngestionLimits::Auto,
             metadata_retain_period: Millis::from_secs(600),
+            client_cleanup_period: Millis::from_secs(15),
+            drain_announce_period: Millis::from_secs(15),
         }
     }
 }

@@ -13,6 +13,7 @@ mod cluster;
 mod cortex;
 mod grpc;
 mod http;
+mod pass_through;
 mod passes;
 mod process;
 mod prometheus;
