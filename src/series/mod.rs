@@ -27,6 +27,7 @@ mod assigned;
 mod batch;
 pub mod head;
 mod in_force;
+mod index;
 mod intern;
 mod last;
 mod layout;

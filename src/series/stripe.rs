@@ -14,6 +14,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::batch::{Item, Kind, Order, Verdict};
+use super::index::Index;
 use super::intern::Slot;
 use super::last::{Activity, KindRule, Last, Tick, settle_idle};
 use super::layout::StripeSet;
@@ -120,7 +121,7 @@ fn words(identity: Identity) -> [u64; 2] {
 
 #[derive(Default)]
 pub(super) struct Stripe {
-    index: HashTable<u32>,
+    index: Index,
     hot: Vec<Hot>,
     last: Vec<Last>,
     key: Vec<RingKey>,
@@ -134,7 +135,7 @@ pub(super) struct Stripe {
 impl Stripe {
     pub(super) fn with_capacity(rows: usize) -> Self {
         Self {
-            index: HashTable::with_capacity(rows),
+            index: Index::with_capacity(rows),
             hot: Vec::with_capacity(rows),
             last: Vec::with_capacity(rows),
             key: Vec::with_capacity(rows),
@@ -154,9 +155,7 @@ impl Stripe {
     #[inline]
     pub(super) fn find(&self, identity: Identity) -> Option<usize> {
         let (hot, words) = (&self.hot, words(identity));
-        self.index
-            .find(hash(identity), |&row| hot[row as usize].id == words)
-            .map(|&row| row as usize)
+        self.index.find(hash(identity), |row| hot.get(row).is_some_and(|hot| hot.id == words))
     }
 
     pub(super) fn entry(&self, row: usize, generations: Generations) -> Entry {
@@ -242,19 +241,13 @@ impl Stripe {
         self.metric.insert(row, generations.metric, entry.metric);
         self.sets.insert(row, generations.sets, entry.sets);
         let hot = &self.hot;
-        let index_row = u32::try_from(row).expect("a stripe is split long before 2^32 rows");
-        self.index.insert_unique(hash(entry.identity), index_row, |&row| {
-            hash(hot[row as usize].identity())
-        });
+        self.index.insert(hash(entry.identity), row, |row| hash(hot[row].identity()));
     }
 
     /// Takes a row out; the last row takes its place.
     pub(super) fn remove(&mut self, row: usize) {
         let identity = self.hot[row].identity();
-        let row_index = row as u32;
-        if let Ok(found) = self.index.find_entry(hash(identity), |&at| at == row_index) {
-            found.remove();
-        }
+        self.index.remove(hash(identity), row);
         if self.last[row].pending() {
             self.forget_holders(identity);
         }
@@ -264,12 +257,7 @@ impl Stripe {
         self.metric.swap_remove(row);
         self.sets.swap_remove(row);
         if row < self.hot.len() {
-            let from = self.hot.len() as u32;
-            let at = self
-                .index
-                .find_mut(hash(self.hot[row].identity()), |&at| at == from)
-                .expect("every row is in the index");
-            *at = row_index;
+            self.index.renumber(hash(self.hot[row].identity()), self.hot.len(), row);
         }
     }
 
@@ -474,18 +462,13 @@ impl Stripe {
         if !self.sets.slots.is_empty() {
             retain(&mut self.sets.slots, keep);
         }
-        self.index.clear();
         let hot = &self.hot;
-        for (row, entry) in hot.iter().enumerate() {
-            self.index.insert_unique(hash(entry.identity()), row as u32, |&row| {
-                hash(hot[row as usize].identity())
-            });
-        }
+        self.index.rebuild(hot.len(), |row| hash(hot[row].identity()));
         if !self.holders.is_empty() {
             let (index, hot) = (&self.index, &self.hot);
             self.holders.retain(|held| {
                 let words = words(held.identity);
-                index.find(hash(held.identity), |&row| hot[row as usize].id == words).is_some()
+                index.find(hash(held.identity), |row| hot[row].id == words).is_some()
             });
         }
     }
@@ -503,7 +486,7 @@ impl Stripe {
         self.metric.slots.shrink_to(room);
         self.sets.slots.shrink_to(room);
         let hot = &self.hot;
-        self.index.shrink_to(room, |&row| hash(hot[row as usize].identity()));
+        self.index.lay_out(room, |row| hash(hot[row].identity()));
     }
 }
 
