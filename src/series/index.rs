@@ -57,6 +57,17 @@ impl Index {
         None
     }
 
+    /// The row that this hash most likely has; any number when it has none. Never waits for a
+    /// row's facts, so that many can be looked for at once.
+    #[inline]
+    pub(super) fn likely(&self, hash: u64) -> u32 {
+        let Some(bucket) = self.buckets.get(self.home(hash)) else {
+            return 0;
+        };
+        let at = bucket.matches(tag(hash)).trailing_zeros() as usize;
+        (bucket.0[at % BUCKET_SLOTS] & ((1 << ROW_BITS) - 1)).wrapping_sub(1)
+    }
+
     /// Enters a row that is not there yet; `hash_of` tells the hashes of those that are.
     pub(super) fn insert(&mut self, hash: u64, row: usize, hash_of: impl Fn(usize) -> u64) {
         assert!(row < ROWS_MAX, "a stripe is split long before");

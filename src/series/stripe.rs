@@ -184,21 +184,56 @@ impl Stripe {
         let Some(row) = self.find(item.identity) else {
             return Some(Verdict::New);
         };
-        let last = self.last[row];
-        if last.pending() {
+        if self.last[row].pending() {
             return Some(Verdict::Pending);
         }
-        let newest_ms = self.hot[row].newest_ms;
-        if let Order::Strict { since_ms } = how.order
-            && (newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms)
-        {
-            return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
-        }
-        if item.kind != last.kind() && self.kind_after(row, item.kind, how.kinds) == item.kind {
-            return Some(Verdict::KindChange);
+        if let Some(verdict) = self.objection(row, item, how) {
+            return Some(verdict);
         }
         self.mark_seen(row, item, how.now, woken);
         None
+    }
+
+    /// The row that an identity most likely has, for [`Self::is_ready`] to confirm.
+    #[inline]
+    pub(super) fn likely(&self, identity: Identity) -> u32 {
+        self.index.likely(hash(identity))
+    }
+
+    /// Whether the row is this identity's, active, and nobody's to confirm.
+    #[inline]
+    pub(super) fn is_ready(&self, identity: Identity, row: u32) -> bool {
+        let (row, words) = (row as usize, words(identity));
+        let is_it = self.hot.get(row).is_some_and(|hot| hot.id == words);
+        let at_rest = self.last.get(row).is_some_and(|last| last.active() & !last.pending());
+        // Both are read whatever the first says, so that the CPU waits for them at once.
+        is_it & at_rest
+    }
+
+    /// [`Self::touch`] of a row that is ready.
+    #[inline]
+    pub(super) fn touch_ready(&mut self, row: u32, item: &Item, how: How) -> Option<Verdict> {
+        let row = row as usize;
+        if let Some(verdict) = self.objection(row, item, how) {
+            return Some(verdict);
+        }
+        self.last[row] = self.last[row].touched(how.now);
+        self.learn_newest(row, item.newest_ms);
+        None
+    }
+
+    /// Why a known series needs more than two timestamps.
+    #[inline]
+    fn objection(&self, row: usize, item: &Item, how: How) -> Option<Verdict> {
+        if let Order::Strict { since_ms } = how.order {
+            let newest_ms = self.hot[row].newest_ms;
+            if newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms {
+                return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
+            }
+        }
+        let changes = item.kind != self.last[row].kind()
+            && self.kind_after(row, item.kind, how.kinds) == item.kind;
+        changes.then_some(Verdict::KindChange)
     }
 
     /// The kind that a touch with a sample of kind `kind` leaves the entry with.
@@ -219,10 +254,10 @@ impl Stripe {
             woken.note(last.kind());
         }
         self.last[row] = last.touched(now);
-        let hot = &mut self.hot[row];
-        hot.newest_ms = hot.newest_ms.max(item.newest_ms);
+        self.learn_newest(row, item.newest_ms);
     }
 
+    #[inline]
     pub(super) fn learn_newest(&mut self, row: usize, newest_ms: i64) {
         let hot = &mut self.hot[row];
         hot.newest_ms = hot.newest_ms.max(newest_ms);
