@@ -7,6 +7,7 @@
 //!
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
+mod certificates;
 mod membership;
 mod shown;
 
@@ -44,9 +45,10 @@ use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
-use crate::upstream::Upstream;
-use crate::upstream::config::UpstreamConfigError;
+use crate::tls::{ServerTls, TlsError};
+use crate::upstream::{Upstream, UpstreamStartError};
 
+use certificates::Certificates;
 use membership::{Membership, follow_own_state};
 
 /// How long a ring that cannot be read stays in force.
@@ -71,7 +73,9 @@ pub enum AppError {
     #[error(transparent)]
     Server(#[from] ServerConfigError),
     #[error(transparent)]
-    Upstream(#[from] UpstreamConfigError),
+    Upstream(#[from] UpstreamStartError),
+    #[error("cannot prepare TLS of a listener")]
+    Tls(#[from] TlsError),
     #[error("cannot register metrics")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot start a thread")]
@@ -123,11 +127,17 @@ impl App {
         ));
         let reload_status = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
 
+        let upstream = upstream(&config)?;
+        let certificates = Certificates::load(&config.server, upstream.as_ref())?;
+        certificates.follow(&mut tasks, &drain);
         // Bound before the ring is joined, since the ring announces the port.
+        let server = &config.server;
         let http_listener =
-            listen(config.server.http_address()?, config.server.http_listen_conn_limit).await?;
+            listen(server.http_address()?, server.http_listen_conn_limit, &certificates.http)
+                .await?;
         let grpc_listener =
-            listen(config.server.grpc_address()?, config.server.grpc_listen_conn_limit).await?;
+            listen(server.grpc_address()?, server.grpc_listen_conn_limit, &certificates.grpc)
+                .await?;
         let local = |listener: &Listener, address| {
             listener.local_address().map_err(|source| AppError::Listen { address, source })
         };
@@ -144,7 +154,6 @@ impl App {
             hasher: IdentityHasher::new(identity_secret(store.as_deref())),
             store: store.clone(),
         }));
-        let upstream = upstream(&config)?;
         let watcher = membership.follow(&ring, wake.clone());
         let lifecycler = membership.join(&registry)?;
         let handle = lifecycler.as_ref().map(Lifecycler::handle);
@@ -155,6 +164,7 @@ impl App {
             ring: &ring,
             ring_reads: watcher.counts(),
             upstream: &upstream,
+            certificates,
         };
         register_metrics(&registry, rooms, clock, reload_status)?;
         let health = HealthSwitch::new().await;
@@ -310,9 +320,14 @@ async fn start_reloads(
     Ok(Some(status))
 }
 
-async fn listen(address: SocketAddr, connections_max: usize) -> Result<Listener, AppError> {
+async fn listen(
+    address: SocketAddr,
+    connections_max: usize,
+    tls: &Option<Arc<ServerTls>>,
+) -> Result<Listener, AppError> {
     let listener = Listener::bind(address, connections_max).await;
-    listener.map_err(|source| AppError::Listen { address, source })
+    let listener = listener.map_err(|source| AppError::Listen { address, source })?;
+    Ok(listener.with_tls(tls.clone()))
 }
 
 /// What `/ready` and the health checks go by.
@@ -516,6 +531,7 @@ struct Rooms<'a> {
     ring: &'a Arc<Ring>,
     ring_reads: Arc<watcher::Counts>,
     upstream: &'a Option<Upstream>,
+    certificates: Certificates,
 }
 
 fn register_metrics(
@@ -527,6 +543,9 @@ fn register_metrics(
     let ingester = Arc::clone(rooms.ingester);
     let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
     registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
+    let certificates = rooms.certificates;
+    let read = move |families: &mut Families| certificates.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("tls_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
