@@ -8,6 +8,7 @@
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
 mod certificates;
+mod following;
 mod membership;
 mod shown;
 
@@ -25,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::{self, RemoteWrite, ShardingStrategy};
 use crate::exposition::{AtScrape, Families};
+use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
@@ -49,6 +51,7 @@ use crate::tls::{ServerTls, TlsError};
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
+use following::SidecarReadiness;
 use membership::{Membership, follow_own_state};
 
 /// How long a ring that cannot be read stays in force.
@@ -159,8 +162,13 @@ impl App {
         let handle = lifecycler.as_ref().map(Lifecycler::handle);
         follow_own_state(handle.clone(), &ingester, &mut tasks, drain.clone());
 
+        let follower = upstream
+            .clone()
+            .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
+        let followed = follower.as_ref().map(Follower::status);
         let rooms = Rooms {
             ingester: &ingester,
+            followed: &followed,
             ring: &ring,
             ring_reads: watcher.counts(),
             upstream: &upstream,
@@ -173,6 +181,7 @@ impl App {
             ring: Arc::clone(&ring),
             lifecycler: handle.clone(),
             store: store.clone(),
+            sidecar: followed.map(|status| SidecarReadiness::new(status, Arc::clone(&ring))),
             clock,
         };
         let reads = ReadEdge::new(
@@ -209,10 +218,19 @@ impl App {
                 config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
             }
         };
-        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain);
+        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain.clone());
 
         let passes = start_passes(&ingester, clock, wakes)?;
-        restore(&ingester, clock).await?;
+        match follower {
+            // The series are upstream; pushes are taken once their counts are known.
+            Some(follower) => {
+                ingester.starting();
+                let mut drain = drain;
+                tasks
+                    .spawn(async move { follower.run(async move { drain.started().await }).await });
+            }
+            None => restore(&ingester, clock).await?,
+        }
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             grpc = %grpc_address, "started; look at /ready and /metrics over HTTP"
@@ -337,11 +355,15 @@ struct Readiness {
     ring: Arc<Ring>,
     lifecycler: Option<LifecyclerHandle>,
     store: Option<Arc<Store>>,
+    sidecar: Option<SidecarReadiness>,
     clock: Clock,
 }
 
 impl Readiness {
     fn check(&self) -> Result<(), String> {
+        if let Some(sidecar) = &self.sidecar {
+            sidecar.check().map_err(|reason| format!("Ingester not ready: {reason}"))?;
+        }
         if !self.ingester.is_running() {
             return Err("Ingester not ready: Starting".to_owned());
         }
@@ -528,6 +550,7 @@ impl Edges<'_> {
 /// Who has metrics to read at scrape time.
 struct Rooms<'a> {
     ingester: &'a Arc<Ingester>,
+    followed: &'a Option<FollowStatus>,
     ring: &'a Arc<Ring>,
     ring_reads: Arc<watcher::Counts>,
     upstream: &'a Option<Upstream>,
@@ -552,6 +575,10 @@ fn register_metrics(
         ring_reads.read_metrics("ingester", families);
     };
     registry.register(Box::new(AtScrape::new("ring_families", read)))?;
+    if let Some(followed) = rooms.followed.clone() {
+        let read = move |families: &mut Families| followed.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("following_families", read)))?;
+    }
     if let Some(upstream) = rooms.upstream.clone() {
         let read = move |families: &mut Families| upstream.read_metrics(families);
         registry.register(Box::new(AtScrape::new("upstream_families", read)))?;

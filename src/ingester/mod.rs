@@ -229,6 +229,11 @@ impl Ingester {
         }
     }
 
+    /// What is in memory is being found out; no pushes yet.
+    pub fn starting(&self) {
+        self.set_state(State::Starting);
+    }
+
     /// From here on pushes are taken.
     pub fn run(&self) {
         self.set_state(State::Running);
