@@ -7,6 +7,8 @@
 //!
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
+mod certificates;
+mod following;
 mod membership;
 mod shown;
 
@@ -24,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::{self, RemoteWrite, ShardingStrategy};
 use crate::exposition::{AtScrape, Families};
+use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
@@ -44,9 +47,11 @@ use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
-use crate::upstream::Upstream;
-use crate::upstream::config::UpstreamConfigError;
+use crate::tls::{ServerTls, TlsError};
+use crate::upstream::{Upstream, UpstreamStartError};
 
+use certificates::Certificates;
+use following::SidecarReadiness;
 use membership::{Membership, follow_own_state};
 
 /// How long a ring that cannot be read stays in force.
@@ -71,7 +76,9 @@ pub enum AppError {
     #[error(transparent)]
     Server(#[from] ServerConfigError),
     #[error(transparent)]
-    Upstream(#[from] UpstreamConfigError),
+    Upstream(#[from] UpstreamStartError),
+    #[error("cannot prepare TLS of a listener")]
+    Tls(#[from] TlsError),
     #[error("cannot register metrics")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot start a thread")]
@@ -123,11 +130,17 @@ impl App {
         ));
         let reload_status = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
 
+        let upstream = upstream(&config)?;
+        let certificates = Certificates::load(&config.server, upstream.as_ref())?;
+        certificates.follow(&mut tasks, &drain);
         // Bound before the ring is joined, since the ring announces the port.
+        let server = &config.server;
         let http_listener =
-            listen(config.server.http_address()?, config.server.http_listen_conn_limit).await?;
+            listen(server.http_address()?, server.http_listen_conn_limit, &certificates.http)
+                .await?;
         let grpc_listener =
-            listen(config.server.grpc_address()?, config.server.grpc_listen_conn_limit).await?;
+            listen(server.grpc_address()?, server.grpc_listen_conn_limit, &certificates.grpc)
+                .await?;
         let local = |listener: &Listener, address| {
             listener.local_address().map_err(|source| AppError::Listen { address, source })
         };
@@ -144,17 +157,22 @@ impl App {
             hasher: IdentityHasher::new(identity_secret(store.as_deref())),
             store: store.clone(),
         }));
-        let upstream = upstream(&config)?;
         let watcher = membership.follow(&ring, wake.clone());
         let lifecycler = membership.join(&registry)?;
         let handle = lifecycler.as_ref().map(Lifecycler::handle);
         follow_own_state(handle.clone(), &ingester, &mut tasks, drain.clone());
 
+        let follower = upstream
+            .clone()
+            .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
+        let followed = follower.as_ref().map(Follower::status);
         let rooms = Rooms {
             ingester: &ingester,
+            followed: &followed,
             ring: &ring,
             ring_reads: watcher.counts(),
             upstream: &upstream,
+            certificates,
         };
         register_metrics(&registry, rooms, clock, reload_status)?;
         let health = HealthSwitch::new().await;
@@ -163,6 +181,7 @@ impl App {
             ring: Arc::clone(&ring),
             lifecycler: handle.clone(),
             store: store.clone(),
+            sidecar: followed.map(|status| SidecarReadiness::new(status, Arc::clone(&ring))),
             clock,
         };
         let reads = ReadEdge::new(
@@ -199,10 +218,19 @@ impl App {
                 config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
             }
         };
-        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain);
+        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain.clone());
 
         let passes = start_passes(&ingester, clock, wakes)?;
-        restore(&ingester, clock).await?;
+        match follower {
+            // The series are upstream; pushes are taken once their counts are known.
+            Some(follower) => {
+                ingester.starting();
+                let mut drain = drain;
+                tasks
+                    .spawn(async move { follower.run(async move { drain.started().await }).await });
+            }
+            None => restore(&ingester, clock).await?,
+        }
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             grpc = %grpc_address, "started; look at /ready and /metrics over HTTP"
@@ -312,9 +340,14 @@ async fn start_reloads(
     Ok(Some(status))
 }
 
-async fn listen(address: SocketAddr, connections_max: usize) -> Result<Listener, AppError> {
+async fn listen(
+    address: SocketAddr,
+    connections_max: usize,
+    tls: &Option<Arc<ServerTls>>,
+) -> Result<Listener, AppError> {
     let listener = Listener::bind(address, connections_max).await;
-    listener.map_err(|source| AppError::Listen { address, source })
+    let listener = listener.map_err(|source| AppError::Listen { address, source })?;
+    Ok(listener.with_tls(tls.clone()))
 }
 
 /// What `/ready` and the health checks go by.
@@ -324,11 +357,15 @@ struct Readiness {
     ring: Arc<Ring>,
     lifecycler: Option<LifecyclerHandle>,
     store: Option<Arc<Store>>,
+    sidecar: Option<SidecarReadiness>,
     clock: Clock,
 }
 
 impl Readiness {
     fn check(&self) -> Result<(), String> {
+        if let Some(sidecar) = &self.sidecar {
+            sidecar.check().map_err(|reason| format!("Ingester not ready: {reason}"))?;
+        }
         if !self.ingester.is_running() {
             return Err("Ingester not ready: Starting".to_owned());
         }
@@ -522,9 +559,11 @@ impl Edges<'_> {
 /// Who has metrics to read at scrape time.
 struct Rooms<'a> {
     ingester: &'a Arc<Ingester>,
+    followed: &'a Option<FollowStatus>,
     ring: &'a Arc<Ring>,
     ring_reads: Arc<watcher::Counts>,
     upstream: &'a Option<Upstream>,
+    certificates: Certificates,
 }
 
 fn register_metrics(
@@ -536,12 +575,19 @@ fn register_metrics(
     let ingester = Arc::clone(rooms.ingester);
     let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
     registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
+    let certificates = rooms.certificates;
+    let read = move |families: &mut Families| certificates.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("tls_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
         ring_reads.read_metrics("ingester", families);
     };
     registry.register(Box::new(AtScrape::new("ring_families", read)))?;
+    if let Some(followed) = rooms.followed.clone() {
+        let read = move |families: &mut Families| followed.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("following_families", read)))?;
+    }
     if let Some(upstream) = rooms.upstream.clone() {
         let read = move |families: &mut Families| upstream.read_metrics(families);
         registry.register(Box::new(AtScrape::new("upstream_families", read)))?;

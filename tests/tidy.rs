@@ -66,6 +66,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("front_door", Core),
     ("wire", Formats),
     ("clock", Reach),
+    ("tls", Reach),
     ("upstream", Reach),
     ("store", Reach),
     ("ingester", Services),

@@ -108,6 +108,46 @@ pub const FLAGS: &[Group] = &[
                 "A gRPC connection whose ping is not answered for this long is closed.",
             ),
             flag(
+                "server.http-tls-cert-path",
+                "server.http_tls_config.cert_file",
+                "Certificate of the HTTP listener, a PEM file; with the key it speaks TLS. Changes are taken without a restart.",
+            ),
+            flag(
+                "server.http-tls-key-path",
+                "server.http_tls_config.key_file",
+                "Key of the HTTP listener's certificate, a PEM file.",
+            ),
+            flag(
+                "server.http-tls-client-auth",
+                "server.http_tls_config.client_auth_type",
+                "What HTTP clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert.",
+            ),
+            flag(
+                "server.http-tls-ca-path",
+                "server.http_tls_config.client_ca_file",
+                "Authorities that HTTP clients' certificates are checked against, a PEM file.",
+            ),
+            flag(
+                "server.grpc-tls-cert-path",
+                "server.grpc_tls_config.cert_file",
+                "Certificate of the gRPC listener, a PEM file; with the key it speaks TLS. Changes are taken without a restart.",
+            ),
+            flag(
+                "server.grpc-tls-key-path",
+                "server.grpc_tls_config.key_file",
+                "Key of the gRPC listener's certificate, a PEM file.",
+            ),
+            flag(
+                "server.grpc-tls-client-auth",
+                "server.grpc_tls_config.client_auth_type",
+                "What gRPC clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert.",
+            ),
+            flag(
+                "server.grpc-tls-ca-path",
+                "server.grpc_tls_config.client_ca_file",
+                "Authorities that gRPC clients' certificates are checked against, a PEM file.",
+            ),
+            flag(
                 "server.graceful-shutdown-timeout",
                 "server.graceful_shutdown_timeout",
                 "How long a drain waits for requests in flight.",
@@ -330,6 +370,36 @@ pub const FLAGS: &[Group] = &[
                 "ingester.upstream.push-stream-timeout",
                 "ingester.upstream.push_stream_timeout",
                 "How long a message of a push stream may wait for the upstream's answer.",
+            ),
+            flag(
+                "ingester.upstream.tls-enabled",
+                "ingester.upstream.tls_enabled",
+                "Speak TLS with the upstream.",
+            ),
+            flag(
+                "ingester.upstream.tls-cert-path",
+                "ingester.upstream.tls_cert_path",
+                "Certificate that we show to the upstream, a PEM file; needs the key. Changes are taken without a restart.",
+            ),
+            flag(
+                "ingester.upstream.tls-key-path",
+                "ingester.upstream.tls_key_path",
+                "Key of that certificate, a PEM file.",
+            ),
+            flag(
+                "ingester.upstream.tls-ca-path",
+                "ingester.upstream.tls_ca_path",
+                "Authorities that the upstream's certificate is checked against, a PEM file; empty takes the host's.",
+            ),
+            flag(
+                "ingester.upstream.tls-server-name",
+                "ingester.upstream.tls_server_name",
+                "Name that the upstream's certificate has to be for; empty takes the host of the address.",
+            ),
+            flag(
+                "ingester.upstream.tls-insecure-skip-verify",
+                "ingester.upstream.tls_insecure_skip_verify",
+                "Take any certificate of the upstream.",
             ),
         ],
     },

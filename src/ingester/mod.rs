@@ -16,6 +16,7 @@ pub mod acceptance;
 pub mod admission;
 pub mod config;
 pub mod counters;
+pub mod following;
 pub mod forward;
 mod gate;
 mod judge;
@@ -229,6 +230,11 @@ impl Ingester {
                 Err(error)
             }
         }
+    }
+
+    /// What is in memory is being found out; no pushes yet.
+    pub fn starting(&self) {
+        self.set_state(State::Starting);
     }
 
     /// From here on pushes are taken.

@@ -221,6 +221,9 @@ impl SeriesStore {
             sets,
         };
         self.enter(ledger, &mut stripe, &entry);
+        if !owned {
+            self.mirror.created_not_owned.fetch_add(1, Ordering::Relaxed);
+        }
         ledger.note_created_while_loading();
         drop(stripe);
         self.pay_for_split(&mut books);
@@ -299,6 +302,7 @@ impl SeriesStore {
         let entry = Entry { identity, last, newest_ms, key: new.ring_key, metric, sets };
         self.totals.add(ledger.owns(entry.key));
         self.enter(ledger, &mut stripe, &entry);
+        self.mirror.restored.fetch_add(1, Ordering::Relaxed);
         drop(stripe);
         self.pay_for_split(&mut books);
         true
@@ -360,6 +364,11 @@ impl SeriesStore {
         self.books().ledger.end_loading();
     }
 
+    /// Not all series that there are have entries yet, so a refusal may be for a known series.
+    pub fn is_loading(&self) -> bool {
+        self.books().ledger.is_loading()
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().expect("no holder of a tenant's books panics")
     }
@@ -415,7 +424,7 @@ impl SeriesStore {
     /// Puts an entry into its stripe and every count but the instance's.
     fn enter(&self, ledger: &mut Ledger, stripe: &mut Stripe, entry: &Entry) {
         stripe.insert(*entry, ledger.generations());
-        let owned = ledger.add(&facts(entry));
+        ledger.add(&facts(entry));
         if entry.last.active() {
             self.mirror.woke(activity(entry));
         }
@@ -423,9 +432,6 @@ impl SeriesStore {
             self.mirror.pending.fetch_add(1, Ordering::Relaxed);
         }
         self.mirror.created.fetch_add(1, Ordering::Relaxed);
-        if !owned {
-            self.mirror.created_not_owned.fetch_add(1, Ordering::Relaxed);
-        }
         self.publish(ledger);
     }
 

@@ -76,6 +76,8 @@ pub struct Candidate {
     /// `None` when nobody has told us, as after a listing.
     pub newest_ms: Option<i64>,
     pub touched: Tick,
+    /// A request has created it and not ended yet: it stays, whatever is decided here.
+    pub held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,12 +308,8 @@ impl Stripe {
         let mut keep = vec![true; self.len()];
         let mut dropped = 0;
         for (row, keep) in keep.iter_mut().enumerate() {
-            let candidate = Candidate {
-                identity: self.hot[row].identity(),
-                newest_ms: known(self.hot[row].newest_ms),
-                touched: self.last[row].tick(),
-            };
-            if fate(&candidate) == Fate::Drop && !self.held(row) {
+            let candidate = self.candidate(row);
+            if fate(&candidate) == Fate::Drop && !candidate.held {
                 removed(&self.entry(row, generations));
                 *keep = false;
                 dropped += 1;
@@ -328,6 +326,22 @@ impl Stripe {
         }
         if dropped > 0 {
             self.give_back_slack();
+        }
+    }
+
+    /// Shows every entry as [`Self::sweep`] would.
+    pub(super) fn survey(&self, mut look: impl FnMut(&Candidate)) {
+        for row in 0..self.len() {
+            look(&self.candidate(row));
+        }
+    }
+
+    fn candidate(&self, row: usize) -> Candidate {
+        Candidate {
+            identity: self.hot[row].identity(),
+            newest_ms: known(self.hot[row].newest_ms),
+            touched: self.last[row].tick(),
+            held: self.held(row),
         }
     }
 

@@ -3,8 +3,12 @@
 //! Names and defaults are those of Cortex's gRPC clients where they have the thing. An empty
 //! address means that there is no upstream, and nothing else here matters then.
 
-use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::tls::ClientTlsConfig;
 use crate::units::Millis;
 
 /// `upstream:`, the ingester that stands behind us.
@@ -34,6 +38,15 @@ pub struct UpstreamConfig {
     pub keepalive_time: Millis,
     /// A connection whose ping is not answered for so long is closed.
     pub keepalive_timeout: Millis,
+    pub tls_enabled: bool,
+    /// What we show of ourselves; needs the key.
+    pub tls_cert_path: PathBuf,
+    pub tls_key_path: PathBuf,
+    /// Whom we trust; empty trusts whom the host trusts.
+    pub tls_ca_path: PathBuf,
+    /// Name on the upstream's certificate; empty takes the host of the address.
+    pub tls_server_name: String,
+    pub tls_insecure_skip_verify: bool,
 }
 
 /// Settings of the way to the upstream that cannot work.
@@ -48,6 +61,10 @@ pub enum UpstreamConfigError {
          -ingester.upstream.connect-backoff-max-delay ({max})"
     )]
     Backoff { base: Millis, max: Millis },
+    #[error("-ingester.upstream.tls-cert-path and -ingester.upstream.tls-key-path need each other")]
+    HalfPair,
+    #[error("-ingester.upstream.tls-server-name, or the host without it, is no name: {name:?}")]
+    ServerName { name: String },
 }
 
 impl Default for UpstreamConfig {
@@ -65,6 +82,12 @@ impl Default for UpstreamConfig {
             push_stream_timeout: Millis::from_secs(10),
             keepalive_time: Millis::from_secs(20),
             keepalive_timeout: Millis::from_secs(10),
+            tls_enabled: false,
+            tls_cert_path: PathBuf::new(),
+            tls_key_path: PathBuf::new(),
+            tls_ca_path: PathBuf::new(),
+            tls_server_name: String::new(),
+            tls_insecure_skip_verify: false,
         }
     }
 }
@@ -101,7 +124,31 @@ impl UpstreamConfig {
         if base > max {
             return Err(UpstreamConfigError::Backoff { base, max });
         }
+        if self.tls_enabled {
+            self.server_name()?;
+            if self.tls().has_half_a_pair() {
+                return Err(UpstreamConfigError::HalfPair);
+            }
+        }
         Ok(())
+    }
+
+    pub fn tls(&self) -> ClientTlsConfig {
+        ClientTlsConfig {
+            cert_path: self.tls_cert_path.clone(),
+            key_path: self.tls_key_path.clone(),
+            ca_path: self.tls_ca_path.clone(),
+            insecure_skip_verify: self.tls_insecure_skip_verify,
+        }
+    }
+
+    /// What the upstream's certificate has to be for.
+    pub fn server_name(&self) -> Result<ServerName<'static>, UpstreamConfigError> {
+        let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = if self.tls_server_name.is_empty() { host } else { &self.tls_server_name };
+        ServerName::try_from(name.to_owned())
+            .map_err(|_| UpstreamConfigError::ServerName { name: name.to_owned() })
     }
 }
 
@@ -127,5 +174,27 @@ mod tests {
         assert!(error.to_string().contains("-ingester.upstream.max-connections"), "{error}");
         let error = check(|config| config.connect_backoff_base_delay = Millis::from_secs(60));
         assert!(matches!(error, Err(UpstreamConfigError::Backoff { .. })));
+        let error = check(|config| {
+            config.tls_enabled = true;
+            config.tls_cert_path = "cert.pem".into();
+        });
+        assert_eq!(error, Err(UpstreamConfigError::HalfPair));
+    }
+
+    #[test]
+    fn the_certificate_is_for_the_host_unless_another_name_is_given() {
+        let name = |address: &str, given: &str| {
+            let config = UpstreamConfig {
+                address: address.into(),
+                tls_server_name: given.into(),
+                ..Default::default()
+            };
+            config.server_name().map(|name| name.to_str().into_owned())
+        };
+        assert_eq!(name("ingester-1.ns.svc:9095", ""), Ok("ingester-1.ns.svc".into()));
+        assert_eq!(name("127.0.0.1:9095", ""), Ok("127.0.0.1".into()));
+        assert_eq!(name("[::1]:9095", ""), Ok("::1".into()));
+        assert_eq!(name("127.0.0.1:9095", "ingester"), Ok("ingester".into()));
+        assert!(name("a b:9095", "").is_err());
     }
 }

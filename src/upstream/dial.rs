@@ -9,8 +9,12 @@ use h2::{Ping, PingPong};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::UpstreamStartError;
 use super::config::UpstreamConfig;
+use crate::tls::{self, ClientTls};
 
 /// How much of one answer may be on its way to a reader that does not read. It is also what
 /// one stream can move per round trip: 256 MiB/s at a millisecond, far more beside us.
@@ -25,6 +29,8 @@ const FRAME_BYTES_MAX: u32 = 256 << 10;
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Largest head of an answer: Go's default for what it sends, and more than Cortex uses.
 const HEAD_BYTES_MAX: u32 = 1 << 20;
+/// Calls given up in the last second or so whose late pieces are known for what they are.
+const RESET_STREAMS_KEPT: usize = 1000;
 /// Each further wait is so many times longer: gRPC's.
 const BACKOFF_FACTOR: f64 = 1.6;
 /// Waits are spread by this part up and down, so that many who lost the same upstream do not
@@ -38,6 +44,13 @@ pub struct Dialler {
     backoff_base: Duration,
     backoff_max: Duration,
     keepalive: Keepalive,
+    tls: Option<Tls>,
+}
+
+/// Certificates, and the name that the other side's has to be for.
+struct Tls {
+    settings: Arc<ClientTls>,
+    server_name: ServerName<'static>,
 }
 
 #[derive(Clone, Copy)]
@@ -66,6 +79,8 @@ pub enum WireError {
     Connect(std::io::Error),
     #[error("no connection within {} ms", .0.as_millis())]
     ConnectTimeout(Duration),
+    #[error("TLS: {0}")]
+    Tls(std::io::Error),
     #[error("{0}")]
     Http2(h2::Error),
     #[error("it closed the connection")]
@@ -80,8 +95,15 @@ trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 impl Dialler {
-    pub fn new(address: Arc<str>, config: &UpstreamConfig) -> Self {
-        Self {
+    pub fn new(address: Arc<str>, config: &UpstreamConfig) -> Result<Self, UpstreamStartError> {
+        let tls = match config.tls_enabled {
+            false => None,
+            true => Some(Tls {
+                settings: tls::client("upstream", &config.tls(), "h2")?,
+                server_name: config.server_name()?,
+            }),
+        };
+        Ok(Self {
             address,
             connect_timeout: config.connect_timeout.as_duration(),
             backoff_base: config.connect_backoff_base_delay.as_duration(),
@@ -90,7 +112,13 @@ impl Dialler {
                 time: config.keepalive_time.as_duration(),
                 timeout: config.keepalive_timeout.as_duration(),
             },
-        }
+            tls,
+        })
+    }
+
+    /// The certificates, if the upstream speaks TLS.
+    pub fn tls(&self) -> Option<&Arc<ClientTls>> {
+        self.tls.as_ref().map(|tls| &tls.settings)
     }
 
     pub fn address(&self) -> &Arc<str> {
@@ -117,7 +145,14 @@ impl Dialler {
         let stream = TcpStream::connect(&*self.address).await.map_err(WireError::Connect)?;
         // Without it each request waits for the delayed acknowledgement of the last one, 40 ms.
         stream.set_nodelay(true).map_err(WireError::Connect)?;
-        let wire: Box<dyn Wire> = Box::new(stream);
+        let wire: Box<dyn Wire> = match &self.tls {
+            None => Box::new(stream),
+            Some(Tls { settings, server_name }) => {
+                let connector = TlsConnector::from(settings.current());
+                let secured = connector.connect(server_name.clone(), stream).await;
+                Box::new(secured.map_err(WireError::Tls)?)
+            }
+        };
         let (requests, mut connection) = h2::client::Builder::new()
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -125,6 +160,10 @@ impl Dialler {
             .max_send_buffer_size(SEND_BUFFER_BYTES)
             .max_header_list_size(HEAD_BYTES_MAX)
             .enable_push(false)
+            .max_concurrent_reset_streams(RESET_STREAMS_KEPT)
+            // It counts over the life of a connection, and what comes late for a call that was
+            // given up may count: after a thousand of them all calls would be broken off.
+            .max_local_error_reset_streams(None)
             .handshake(wire)
             .await
             .map_err(WireError::Http2)?;
@@ -167,7 +206,7 @@ mod tests {
 
     #[test]
     fn waits_grow_to_their_most_and_are_spread() {
-        let dialler = Dialler::new("up:1".into(), &UpstreamConfig::default());
+        let dialler = Dialler::new("up:1".into(), &UpstreamConfig::default()).expect("no TLS");
         let check = |failures, least_ms, most_ms| {
             for _ in 0..100 {
                 let wait_ms = dialler.backoff(failures).as_millis();

@@ -32,6 +32,7 @@ pub use budget::{InFlight, InFlightBound};
 pub use send::Answer;
 
 use crate::exposition::Families;
+use crate::tls::{ClientTls, TlsError};
 use budget::Budget;
 use config::{UpstreamConfig, UpstreamConfigError};
 use pool::Pool;
@@ -72,9 +73,18 @@ pub enum UpstreamError {
     BrokenOff { address: Arc<str> },
 }
 
+/// Why there cannot be a way to the upstream.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamStartError {
+    #[error(transparent)]
+    Config(#[from] UpstreamConfigError),
+    #[error("cannot prepare TLS to the upstream")]
+    Tls(#[from] TlsError),
+}
+
 impl Upstream {
-    /// Nothing is dialled before the first call.
-    pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamConfigError> {
+    /// Nothing is dialled before the first call. Certificates are read here.
+    pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamStartError> {
         config.validate()?;
         let address: Arc<str> = config.address.as_str().into();
         let budget = Budget::new(
@@ -83,7 +93,7 @@ impl Upstream {
             config.max_inflight_bytes,
         );
         Ok(Self(Arc::new(Inner {
-            pool: Pool::new(address, config),
+            pool: Pool::new(address, config)?,
             budget: Arc::new(budget),
             message_bytes_max: config.max_recv_msg_size,
         })))
@@ -113,7 +123,8 @@ impl Upstream {
         let in_flight = Budget::enter(&self.0.budget, bytes)?;
         let (head, body) = request.into_parts();
         let request = self.0.pool.outgoing(head);
-        send::send(&self.0.pool, request, body, deadline, in_flight).await
+        let sent = send::send(&self.0.pool, request, body, deadline, in_flight).await;
+        sent.inspect_err(|error| self.0.pool.note_failure(error))
     }
 
     /// Takes `bytes` of the budget for what is held outside a call's body, such as a message
@@ -125,6 +136,11 @@ impl Upstream {
     /// Whether the last dial, or the last connection, did well; false before the first.
     pub fn is_reachable(&self) -> bool {
         self.0.pool.is_reachable()
+    }
+
+    /// The certificates, to be followed; none where the upstream is spoken to plainly.
+    pub fn tls(&self) -> Option<&Arc<ClientTls>> {
+        self.0.pool.tls()
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

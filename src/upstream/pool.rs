@@ -11,15 +11,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, Method, Request, Uri, Version, request};
+use http::{Request, Uri, Version, request};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-use super::UpstreamError;
 use super::config::UpstreamConfig;
 use super::dial::{Dialled, Dialler, WireError};
+use super::{UpstreamError, UpstreamStartError};
 use crate::exposition::Families;
+use crate::tls::ClientTls;
 
 /// How long a call without a deadline of its own waits for a connection and a stream.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -65,7 +66,13 @@ struct Counts {
     dials: u64,
     dials_failed: u64,
     connections_broken: u64,
+    /// By the place of their cause in `CAUSES`.
+    failures: [u64; CAUSES.len()],
 }
+
+/// Causes of failed calls, as the metric names them. What is refused by the budget is counted
+/// there.
+const CAUSES: [&str; 6] = ["unreachable", "busy", "deadline", "reset", "broken", "sender"];
 
 /// A stream's place on a connection; given back when dropped.
 pub struct Lease {
@@ -85,15 +92,22 @@ enum Tried {
 }
 
 impl Pool {
-    pub fn new(address: Arc<str>, config: &UpstreamConfig) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(
+        address: Arc<str>,
+        config: &UpstreamConfig,
+    ) -> Result<Arc<Self>, UpstreamStartError> {
+        Ok(Arc::new(Self {
             authority: address.parse().ok(),
-            dialler: Dialler::new(address, config),
+            dialler: Dialler::new(address, config)?,
             connections_max: config.max_connections,
             state: Mutex::default(),
             changed: Notify::new(),
             tasks: Mutex::default(),
-        })
+        }))
+    }
+
+    pub fn tls(&self) -> Option<&Arc<ClientTls>> {
+        self.dialler.tls()
     }
 
     pub fn address(&self) -> &Arc<str> {
@@ -107,17 +121,13 @@ impl Pool {
     /// The head as it goes out: method, path and headers untouched, in HTTP/2's form.
     pub fn outgoing(&self, head: request::Parts) -> Request<()> {
         let mut uri = head.uri.into_parts();
-        uri.scheme = Some(uri.scheme.unwrap_or(Scheme::HTTP));
+        uri.scheme = Some(if self.tls().is_some() { Scheme::HTTPS } else { Scheme::HTTP });
         uri.authority = uri.authority.or_else(|| self.authority.clone());
-        self.request(head.method, Uri::from_parts(uri).unwrap_or_default(), head.headers)
-    }
-
-    fn request(&self, method: Method, uri: Uri, headers: HeaderMap) -> Request<()> {
         let mut request = Request::new(());
-        *request.method_mut() = method;
-        *request.uri_mut() = uri;
+        *request.method_mut() = head.method;
+        *request.uri_mut() = Uri::from_parts(uri).unwrap_or_default();
         *request.version_mut() = Version::HTTP_2;
-        *request.headers_mut() = headers;
+        *request.headers_mut() = head.headers;
         request
     }
 
@@ -254,6 +264,20 @@ impl Pool {
         self.changed.notify_waiters();
     }
 
+    /// Counts a call, or an answer, that came to nothing.
+    pub fn note_failure(&self, error: &UpstreamError) {
+        let cause = match error {
+            UpstreamError::Unreachable { .. } => 0,
+            UpstreamError::Busy { .. } => 1,
+            UpstreamError::DeadlineExceeded { .. } => 2,
+            UpstreamError::Reset { .. } => 3,
+            UpstreamError::Broken { .. } => 4,
+            UpstreamError::BrokenOff { .. } => 5,
+            UpstreamError::Full { .. } => return,
+        };
+        self.lock().counts.failures[cause] += 1;
+    }
+
     /// Runs `task` until it ends, its guard is dropped, or the pool is.
     pub fn spawn_guarded(&self, task: impl Future<Output = ()> + Send + 'static) -> TaskGuard {
         TaskGuard(self.spawn(task))
@@ -301,6 +325,13 @@ impl Pool {
             "Connections to the upstream that broke.",
             state.counts.connections_broken,
         );
+        let mut failed = families.counters(
+            "freehold_upstream_failures_total",
+            "Calls to the upstream that came to nothing, or whose answer was broken off, by cause.",
+        );
+        for (cause, count) in CAUSES.into_iter().zip(state.counts.failures) {
+            failed.sample([("cause", cause)], count as f64);
+        }
     }
 }
 
@@ -319,8 +350,8 @@ impl Lease {
         }
     }
 
-    pub fn address(&self) -> &Arc<str> {
-        self.pool.address()
+    pub fn pool(&self) -> &Pool {
+        &self.pool
     }
 }
 

@@ -63,7 +63,7 @@ where
         // Dropping what waits resets the stream.
         Some(deadline) => timeout_at(deadline, answered).await.unwrap_or(Err(Early::Deadline)),
     };
-    let response = outcome.map_err(|early| early.told(lease.address()))?;
+    let response = outcome.map_err(|early| early.told(lease.pool().address()))?;
     let sender = sender.map(|sender| {
         pool.spawn_guarded(async move {
             // Its failure is the answer's, too.
@@ -96,11 +96,12 @@ async fn open(
     loop {
         let mut lease = pool.lease(deadline).await?;
         match poll_fn(|cx| lease.requests.poll_ready(cx)).await {
-            Err(error) if turn == TURNS_MAX => return Err(broken(lease.address(), &error)),
+            Err(error) if turn == TURNS_MAX => return Err(broken(lease.pool().address(), &error)),
             Err(_) => lease.retire(),
             Ok(()) => {
                 let opened = lease.requests.send_request(request, is_bodyless);
-                let (response, stream) = opened.map_err(|error| broken(lease.address(), &error))?;
+                let (response, stream) =
+                    opened.map_err(|error| broken(lease.pool().address(), &error))?;
                 return Ok((lease, response, stream));
             }
         }
@@ -229,7 +230,13 @@ where
 impl Answer {
     /// `host:port` of where it comes from.
     pub fn address(&self) -> &Arc<str> {
-        self.lease.address()
+        self.lease.pool().address()
+    }
+
+    fn fail(&mut self, error: UpstreamError) -> UpstreamError {
+        self.is_over = true;
+        self.lease.pool().note_failure(&error);
+        error
     }
 
     fn poll_frame_in_time(
@@ -266,19 +273,16 @@ impl Body for Answer {
             return Poll::Ready(None);
         }
         if let Poll::Ready(frame) = this.poll_frame_in_time(cx) {
-            return Poll::Ready(frame.map(|frame| {
-                frame.map_err(|error| {
-                    this.is_over = true;
-                    broken(this.address(), &error)
-                })
-            }));
+            return Poll::Ready(
+                frame.map(|frame| frame.map_err(|error| this.fail(broken(this.address(), &error)))),
+            );
         }
         if let Some(deadline) = &mut this.deadline
             && deadline.as_mut().poll(cx).is_ready()
         {
-            this.is_over = true;
             let address = Arc::clone(this.address());
-            return Poll::Ready(Some(Err(UpstreamError::DeadlineExceeded { address })));
+            let error = this.fail(UpstreamError::DeadlineExceeded { address });
+            return Poll::Ready(Some(Err(error)));
         }
         Poll::Pending
     }

@@ -18,8 +18,9 @@ use super::histogram;
 
 mod items;
 
+use items::Fields;
+pub(super) use items::read_label;
 pub use items::{Exemplar, Metadata, RawHistogram, RawLabels, Sample};
-use items::{Fields, read_label};
 
 /// A pull reader of one request: [`next_series`](Self::next_series) until it gives `None`, then
 /// [`summary`](Self::summary) and metadata are complete.

@@ -22,3 +22,4 @@ mod read;
 mod restart;
 mod ring_sim;
 mod scale_up;
+mod upstream;
