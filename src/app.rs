@@ -287,7 +287,8 @@ impl App {
 }
 
 async fn open_store(config: &Config) -> Result<Option<Arc<Store>>, AppError> {
-    if !config.store.enabled {
+    // Behind us the samples are stored already.
+    if !config.store.enabled || config.ingester.upstream.is_set() {
         return Ok(None);
     }
     let config = config.store.clone();
@@ -317,6 +318,7 @@ fn role(config: &Config) -> Role {
         behind_distributors: config.target == Target::Ingester,
         shard_by_all_labels: config.distributor.shard_by_all_labels,
         shuffle_sharding: config.distributor.sharding_strategy == ShardingStrategy::ShuffleSharding,
+        has_upstream: config.ingester.upstream.is_set(),
     }
 }
 
@@ -479,17 +481,24 @@ impl Edges<'_> {
             receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
             upstream: self.upstream.clone(),
+            stream_answer_within: self.config.ingester.upstream.push_stream_timeout.as_duration(),
         }
     }
 
     fn ingester_calls(&self) -> IngesterCalls {
         let clock = self.clock;
-        let (push, one, all) =
-            (self.ingester.clone(), self.ingester.clone(), self.ingester.clone());
+        let [push, judging, one, all] = std::array::from_fn(|_| Arc::clone(self.ingester));
         IngesterCalls {
             push: Arc::new(move |tenant, body: Bytes| Ok(push.push(tenant, &body, clock.now())?)),
             user_stats: Arc::new(move |tenant| one.user_stats(tenant)),
             all_user_stats: Arc::new(move || all.all_user_stats()),
+            judge: Arc::new(move |tenant, body| {
+                let mut judged = judging.judge(tenant, body, clock.now())?;
+                Ok(seam::Judged {
+                    forward: std::mem::replace(&mut judged.forward, seam::Forward::Whole),
+                    settle: Box::new(move |told| Ok(judged.settle(told, clock.now())?)),
+                })
+            }),
         }
     }
 

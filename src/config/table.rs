@@ -322,6 +322,11 @@ pub const FLAGS: &[Group] = &[
                 "host:port of the ingester that this one stands before; empty keeps the series here.",
             ),
             flag(
+                "ingester.instance-id",
+                "ingester.instance_id",
+                "With an upstream: its id in the ring, whose place there we watch. Empty takes our own.",
+            ),
+            flag(
                 "ingester.upstream.connect-timeout",
                 "ingester.upstream.connect_timeout",
                 "How long a connection to the upstream may take until it can be used.",
@@ -395,6 +400,11 @@ pub const FLAGS: &[Group] = &[
                 "ingester.upstream.tls-insecure-skip-verify",
                 "ingester.upstream.tls_insecure_skip_verify",
                 "Take any certificate of the upstream.",
+            ),
+            flag(
+                "ingester.upstream.push-stream-timeout",
+                "ingester.upstream.push_stream_timeout",
+                "How long a message of a push stream may wait for the upstream's answer.",
             ),
         ],
     },

@@ -17,6 +17,8 @@ pub struct IngesterConfig {
     pub upstream: UpstreamConfig,
     /// HTTP `host:port` of a distributor whose settings ours are compared with; empty is none.
     pub distributor_address: String,
+    /// Id in the ring of the ingester behind us, whose place we watch; empty takes ours.
+    pub instance_id: String,
 
     /// Period of the cycle that recounts active and owned series.
     pub active_series_metrics_update_period: Millis,
@@ -102,6 +104,7 @@ impl Default for IngesterConfig {
             instance_limits: InstanceLimits::default(),
             upstream: UpstreamConfig::default(),
             distributor_address: String::new(),
+            instance_id: String::new(),
             active_series_metrics_update_period: Millis::from_secs(60),
             active_series_metrics_idle_timeout: Millis::from_secs(600),
             owned_series_metrics_enabled: true,

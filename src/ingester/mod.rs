@@ -17,6 +17,7 @@ pub mod admission;
 pub mod config;
 pub mod counters;
 pub mod following;
+pub mod forward;
 mod gate;
 mod judge;
 pub mod metadata;
@@ -52,7 +53,7 @@ use crate::sync::{AtomicI64, AtomicU8, Ordering};
 use crate::tenant::TenantId;
 use crate::wire::DecodeError;
 
-use admission::{Admission, Overload};
+use admission::{Admission, Overload, Permit};
 use config::IngesterConfig;
 use counters::{DiscardReason, InstanceCounters};
 use passes::RecountLog;
@@ -81,6 +82,8 @@ pub struct Role {
     /// Write requests are sharded by all labels; without it global limits mean nothing here.
     pub shard_by_all_labels: bool,
     pub shuffle_sharding: bool,
+    /// Another ingester stands behind us and stores what we admit: see `forward.rs`.
+    pub has_upstream: bool,
 }
 
 /// What is answered to a push that went well.
@@ -276,7 +279,7 @@ impl Ingester {
         }
     }
 
-    fn admit(&self, limits: &InstanceLimits) -> Result<admission::Permit<'_>, Overload> {
+    fn admit(&self, limits: &InstanceLimits) -> Result<Permit, Overload> {
         let admitted = self.admission.admit(limits);
         match &admitted {
             Ok(_) => {}
@@ -340,7 +343,11 @@ impl Ingester {
         if self.config.limits_parity { KindRule::AtWake } else { KindRule::Latest }
     }
 
+    /// Whether exemplars are judged here, where they are kept.
     fn keeps_exemplars(&self, standing: &Standing) -> bool {
+        if self.role.has_upstream {
+            return false;
+        }
         match standing.limits.max_exemplars {
             0 => self.store.is_some(),
             max => max > 0,

@@ -38,6 +38,8 @@ pub(super) struct Scratch {
     /// Newest times of judged series, for the tracker to learn once they are stored.
     pub(super) learnt: Vec<(Identity, i64)>,
     pub(super) label_sets: Vec<u16>,
+    /// Rows whose series was refused.
+    pub(super) refused: Vec<u32>,
 }
 
 /// One series of the request.
@@ -110,6 +112,7 @@ impl Scratch {
         self.rows.clear();
         self.held.clear();
         self.learnt.clear();
+        self.refused.clear();
         let mut request = WriteRequest::new(body, &mut self.arena)?;
         while let Some(series) = request.next_series()? {
             // Hashed while the labels are near: a second pass would fetch them once more.
@@ -174,14 +177,9 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
         metadata: &Noted<'_>,
     ) -> Result<(Tally, Option<String>), PushError> {
-        let settled = self.touch_known(scratch);
         let stored = match &self.ingester.store {
             Some(store) => self.admit_and_store(scratch, store, metadata),
-            None if settled && self.summary.exemplars == 0 => {
-                self.take_everything(scratch);
-                Ok(())
-            }
-            None => self.admit_all(scratch, None),
+            None => self.admit(scratch),
         };
         match stored {
             Ok(()) => {
@@ -193,6 +191,21 @@ impl<'a> Push<'a> {
             Err(_) => self.tenant.series.release(&scratch.held),
         }
         stored.map(|()| (self.tally, self.first_failure))
+    }
+
+    /// Admits and counts every series; whoever has to store them is somebody else.
+    pub(super) fn admit(&mut self, scratch: &mut Scratch) -> Result<(), PushError> {
+        let settled = self.touch_known(scratch);
+        if settled && (self.summary.exemplars == 0 || self.ingester.role.has_upstream) {
+            self.take_everything(scratch);
+            return Ok(());
+        }
+        self.admit_all(scratch, None)
+    }
+
+    /// What was found, once all is admitted.
+    pub(super) fn into_outcome(self) -> (Tally, Option<String>) {
+        (self.tally, self.first_failure)
     }
 
     /// One touch of all series that look plain. Whether that settled every series of the push.
@@ -299,6 +312,7 @@ impl<'a> Push<'a> {
                 unit: entry.unit,
             })?;
         }
+        self.touch_known(scratch);
         self.admit_all(scratch, Some(&mut writer))?;
         writer.commit()?;
         Ok(())
@@ -315,7 +329,11 @@ impl<'a> Push<'a> {
             match &scratch.rows[at] {
                 row if row.state == RowState::Touched => self.take_whole(row, writer)?,
                 row if row.state == RowState::Empty => self.take_nothing(row, writer)?,
-                &row => self.judge(&row, scratch, writer)?,
+                &row => {
+                    if self.judge(&row, scratch, writer)?.is_some() {
+                        scratch.refused.push(at as u32);
+                    }
+                }
             }
         }
         Ok(())

@@ -31,6 +31,9 @@ pub struct UpstreamConfig {
     /// Longest message of an answer to a question of our own, in bytes. What is passed through
     /// is never held whole and has no such bound.
     pub max_recv_msg_size: usize,
+    /// How long a message of a push stream may wait for the upstream's answer; unary pushes bring
+    /// a deadline of their own.
+    pub push_stream_timeout: Millis,
     /// Time between HTTP/2 pings, with or without calls.
     pub keepalive_time: Millis,
     /// A connection whose ping is not answered for so long is closed.
@@ -76,6 +79,7 @@ impl Default for UpstreamConfig {
             max_inflight_requests: 20_000,
             max_inflight_bytes: 256 << 20,
             max_recv_msg_size: 100 << 20,
+            push_stream_timeout: Millis::from_secs(10),
             keepalive_time: Millis::from_secs(20),
             keepalive_timeout: Millis::from_secs(10),
             tls_enabled: false,
@@ -111,6 +115,7 @@ impl UpstreamConfig {
             ("-ingester.upstream.grpc-max-recv-msg-size", self.max_recv_msg_size as u64),
             ("-ingester.upstream.keepalive.time", self.keepalive_time.0),
             ("-ingester.upstream.keepalive.timeout", self.keepalive_timeout.0),
+            ("-ingester.upstream.push-stream-timeout", self.push_stream_timeout.0),
         ];
         if let Some((flag, _)) = positive.into_iter().find(|(_, number)| *number == 0) {
             return Err(UpstreamConfigError::Zero { flag });

@@ -161,30 +161,6 @@ pub(super) fn check_empty_message(bytes: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The request without the series for whose number `keep` says no; all other bytes as they were.
-///
-/// `body` has been read and found sound. A part of it that is not is left out with all that
-/// follows.
-pub fn rebuild(body: &[u8], mut keep: impl FnMut(usize) -> bool) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(body.len());
-    let mut cursor = Cursor::new(body);
-    let mut series = 0;
-    while let Ok(Some(tag)) = cursor.tag("WriteRequest") {
-        if cursor.skip(tag).is_err() {
-            break;
-        }
-        let mut kept_here = true;
-        if tag.number == 1 {
-            kept_here = keep(series);
-            series += 1;
-        }
-        if kept_here {
-            kept.extend_from_slice(cursor.since(tag.start));
-        }
-    }
-    kept
-}
-
 #[inline]
 fn read_series(message: &[u8], end: usize, arena: &mut Vec<u8>) -> Result<Series, DecodeError> {
     let message_start = end - message.len();

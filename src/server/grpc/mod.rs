@@ -11,6 +11,7 @@
 
 mod answer;
 mod encoding;
+mod forward;
 mod frames;
 mod health;
 mod messages;
@@ -22,6 +23,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -59,8 +61,10 @@ pub struct Settings {
     pub stream_keys: StreamKeys,
     pub receive_message_bytes_max: usize,
     pub send_message_bytes_max: usize,
-    /// Where every call goes that is not answered here.
+    /// Where every call goes that is not answered here, and what is left of pushes.
     pub upstream: Option<Upstream>,
+    /// How long a message of a push stream may wait for the upstream's answer.
+    pub stream_answer_within: Duration,
 }
 
 /// Answers gRPC calls; cheap to clone, one clone per connection.
@@ -127,6 +131,11 @@ impl Edge {
             Answered::Passed(response) => return Ok(response),
             Answered::Ours(request) => request,
         };
+        if let Some(upstream) = &self.settings.upstream
+            && request.uri().path() == PUSH
+        {
+            return forward::push(&self, upstream, request).await;
+        }
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         match path {
@@ -197,15 +206,20 @@ impl Edge {
     }
 
     fn open(&self, headers: HeaderMap, body: Body) -> Result<Call, GrpcStatus> {
-        let encoding = match headers.get("grpc-encoding") {
-            None => Encoding::Identity,
-            Some(name) => Encoding::from_name(name.as_bytes()).ok_or_else(|| {
-                let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
-                FrameError::UnknownEncoding { name }
-            })?,
-        };
+        let encoding = self.encoding(&headers)?;
         let messages = Messages::new(body, encoding, self.settings.receive_message_bytes_max);
         Ok(Call { headers, encoding, messages })
+    }
+
+    fn encoding(&self, headers: &HeaderMap) -> Result<Encoding, GrpcStatus> {
+        let Some(name) = headers.get("grpc-encoding") else {
+            return Ok(Encoding::Identity);
+        };
+        let encoding = Encoding::from_name(name.as_bytes()).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+            FrameError::UnknownEncoding { name }
+        });
+        Ok(encoding?)
     }
 
     async fn push(

@@ -12,7 +12,7 @@ use freehold::server::config::ServerConfig;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
-use freehold::server::seam::{IngesterCalls, Pushed, UserStats, Work};
+use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
 use freehold::upstream::Upstream;
@@ -131,9 +131,14 @@ impl Edge {
             receive_message_bytes_max: 4 << 20,
             send_message_bytes_max: 4 << 20,
             upstream: Some(upstream.clone()),
+            stream_answer_within: std::time::Duration::from_secs(10),
         };
         let ingester = IngesterCalls {
             push: Arc::new(|_, _| Ok(Pushed::default())),
+            judge: Arc::new(|_, _| {
+                let settle = Box::new(|_| Ok(Pushed::default()));
+                Ok(Judged { forward: Forward::Nothing, settle })
+            }),
             user_stats: Arc::new(|_| UserStats::default()),
             all_user_stats: Arc::new(Vec::new),
         };

@@ -256,7 +256,7 @@ async fn our_own_switch_says_not_serving_and_else_the_upstream_speaks() {
 }
 
 #[tokio::test]
-async fn pushes_end_here() {
+async fn a_push_of_which_nothing_is_left_ends_here() {
     let fake = Fake::start(|request: Request<RecvStream>, _| async move {
         panic!("called: {}", request.uri());
     })

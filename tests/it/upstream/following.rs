@@ -101,6 +101,7 @@ impl Sidecar {
                 behind_distributors: true,
                 shard_by_all_labels: true,
                 shuffle_sharding: false,
+                has_upstream: true,
             },
             ring: Arc::clone(&ring),
             overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
@@ -199,7 +200,7 @@ fn tenant(id: &str) -> TenantId {
     TenantId::parse(id).expect("a tenant")
 }
 
-fn request(series: impl IntoIterator<Item = u64>, timestamp_ms: i64) -> Vec<u8> {
+pub fn request(series: impl IntoIterator<Item = u64>, timestamp_ms: i64) -> Vec<u8> {
     let timeseries = series.into_iter().map(|number| {
         let labels = labels("m", number);
         let labels = labels
