@@ -272,6 +272,11 @@ pub const FLAGS: &[Group] = &[
                 "Metadata not seen for this long is dropped.",
             ),
             flag(
+                "ingester.distributor-address",
+                "ingester.distributor_address",
+                "HTTP host:port of a distributor. Its /config page is read at the start and every five minutes, and settings that place series otherwise than ours are told by name.",
+            ),
+            flag(
                 "ingester.client-cleanup-period",
                 "ingester.client_cleanup_period",
                 "What distributors have as -distributor.client-cleanup-period. Health checks fail for so long and 5s after a start, so that push streams are opened anew.",

@@ -42,7 +42,7 @@ impl Ingester {
     /// Adds all families of the ingester.
     pub fn read_metrics(&self, clock: &Clock, families: &mut Families) {
         self.read_families(clock, families);
-        if self.config.upstream.is_set() {
+        if self.role.has_upstream {
             families.leave_out(&UPSTREAMS_OWN);
         }
     }
