@@ -9,6 +9,8 @@ mod vectors;
 
 mod admin;
 mod cases_a;
+mod cases_b;
+mod cases_e;
 mod cluster;
 mod cortex;
 mod grpc;
