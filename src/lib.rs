@@ -18,6 +18,7 @@
 
 pub mod app;
 pub mod config;
+pub mod plan;
 pub mod query;
 pub mod telemetry;
 
