@@ -117,6 +117,7 @@ fn start_edge(server: &Runtime) -> SocketAddr {
         stream_keys: StreamKeys::default(),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
+        upstream: None,
     };
     let (listener, address) = server.block_on(listen());
     // The servers run until the process ends.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start: store ─► limits ─► ring ─► ingester (restore) ─► passes ─► listeners ─► ready
-//! stop:  LEAVING ─► not serving ─► drain ─► no more pushes ─► out of the ring ─► sync
+//! stop:  LEAVING ─► not serving (announced) ─► drain ─► no more pushes ─► out of the ring ─► sync
 //! ```
 //!
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
@@ -44,6 +44,8 @@ use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
+use crate::upstream::Upstream;
+use crate::upstream::config::UpstreamConfigError;
 
 use membership::{Membership, follow_own_state};
 
@@ -51,12 +53,9 @@ use membership::{Membership, follow_own_state};
 const RING_LAST_GOOD_MS: u64 = 10 * 60 * 1000;
 /// Calls that may wait for the store at once; each holds one message in memory.
 const STORE_CALLS_MAX: usize = 256;
-/// How long health checks fail after a start behind distributors.
-///
-/// One that pushes by stream opens its streams anew only with a new client, and makes one when a
-/// check has failed. It checks every 15 s: without this a quick restart would leave it answering
-/// 500 for us to every push, for good. Pushes are taken all the while.
-const STREAMS_REOPEN_AFTER: Duration = Duration::from_secs(20);
+/// What is added to the period of distributors' health checks (`ingester.client_cleanup_period`),
+/// so that each has made one: a check may take 2 s, and periods drift.
+const CLIENT_CLEANUP_MARGIN: Duration = Duration::from_secs(5);
 /// How often readiness is looked at for health checks.
 const HEALTH_PERIOD: Duration = Duration::from_millis(250);
 
@@ -71,6 +70,8 @@ pub enum AppError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Server(#[from] ServerConfigError),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamConfigError),
     #[error("cannot register metrics")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot start a thread")]
@@ -97,6 +98,8 @@ pub struct App {
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
     health: HealthSwitch,
+    /// How long the end is announced by health checks before it begins.
+    announce: Duration,
     drainer: Drainer,
     /// Ends with the drain: servers, the reader of the runtime file, the watch on our state.
     tasks: JoinSet<()>,
@@ -141,12 +144,18 @@ impl App {
             hasher: IdentityHasher::new(identity_secret(store.as_deref())),
             store: store.clone(),
         }));
+        let upstream = upstream(&config)?;
         let watcher = membership.follow(&ring, wake.clone());
         let lifecycler = membership.join(&registry)?;
         let handle = lifecycler.as_ref().map(Lifecycler::handle);
         follow_own_state(handle.clone(), &ingester, &mut tasks, drain.clone());
 
-        let rooms = Rooms { ingester: &ingester, ring: &ring, ring_reads: watcher.counts() };
+        let rooms = Rooms {
+            ingester: &ingester,
+            ring: &ring,
+            ring_reads: watcher.counts(),
+            upstream: &upstream,
+        };
         register_metrics(&registry, rooms, clock, reload_status)?;
         let health = HealthSwitch::new().await;
         let readiness = Readiness {
@@ -161,7 +170,7 @@ impl App {
             config.store.max_series_per_query,
             config.server.http_server_read_timeout.as_duration(),
         );
-        let edges = Edges { config: &config, ingester: &ingester, clock };
+        let edges = Edges { config: &config, ingester: &ingester, upstream: &upstream, clock };
         let work = match store {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
             None => Work::Inline,
@@ -186,7 +195,9 @@ impl App {
         serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
             Target::All => Duration::ZERO,
-            Target::Ingester => STREAMS_REOPEN_AFTER,
+            Target::Ingester => {
+                config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
+            }
         };
         follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain);
 
@@ -206,6 +217,10 @@ impl App {
             lifecycler,
             watcher,
             health,
+            announce: match upstream {
+                Some(_) => config.ingester.drain_announce_period.as_duration(),
+                None => Duration::ZERO,
+            },
             drainer,
             tasks,
             passes,
@@ -218,7 +233,9 @@ impl App {
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;
         }
-        self.health.set_serving(false).await;
+        self.health.end().await;
+        // Distributors learn of the end by their health checks, while all is still answered.
+        tokio::time::sleep(self.announce).await;
         self.drainer.start();
         while self.tasks.join_next().await.is_some() {}
         self.ingester.stop();
@@ -258,6 +275,12 @@ fn identity_secret(store: Option<&Store>) -> [u8; IDENTITY_SECRET_BYTES] {
             secret
         }
     }
+}
+
+/// The ingester that we stand before, if we do.
+fn upstream(config: &Config) -> Result<Option<Upstream>, AppError> {
+    let config = &config.ingester.upstream;
+    Ok(if config.is_set() { Some(Upstream::new(config)?) } else { None })
 }
 
 fn role(config: &Config) -> Role {
@@ -401,6 +424,7 @@ fn serve(
 struct Edges<'a> {
     config: &'a Arc<Config>,
     ingester: &'a Arc<Ingester>,
+    upstream: &'a Option<Upstream>,
     clock: Clock,
 }
 
@@ -416,6 +440,7 @@ impl Edges<'_> {
             stream_keys: StreamKeys::parse(keys),
             receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
+            upstream: self.upstream.clone(),
         }
     }
 
@@ -490,6 +515,7 @@ struct Rooms<'a> {
     ingester: &'a Arc<Ingester>,
     ring: &'a Arc<Ring>,
     ring_reads: Arc<watcher::Counts>,
+    upstream: &'a Option<Upstream>,
 }
 
 fn register_metrics(
@@ -507,6 +533,10 @@ fn register_metrics(
         ring_reads.read_metrics("ingester", families);
     };
     registry.register(Box::new(AtScrape::new("ring_families", read)))?;
+    if let Some(upstream) = rooms.upstream.clone() {
+        let read = move |families: &mut Families| upstream.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("upstream_families", read)))?;
+    }
     if let Some(reloads) = reloads {
         let read = move |families: &mut Families| reloads.read_metrics(families);
         registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;

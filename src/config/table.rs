@@ -232,6 +232,16 @@ pub const FLAGS: &[Group] = &[
                 "Metadata not seen for this long is dropped.",
             ),
             flag(
+                "ingester.client-cleanup-period",
+                "ingester.client_cleanup_period",
+                "What distributors have as -distributor.client-cleanup-period. Health checks fail for so long and 5s after a start, so that push streams are opened anew.",
+            ),
+            flag(
+                "ingester.drain-announce-period",
+                "ingester.drain_announce_period",
+                "With an upstream, how long health checks fail before a drain closes the listeners; pushes are taken meanwhile.",
+            ),
+            flag(
                 "ingester.instance-limits.max-ingestion-rate",
                 "ingester.instance_limits.max_ingestion_rate",
                 "Most items per second over all tenants, as a moving average; 0 is no limit.",
@@ -255,6 +265,61 @@ pub const FLAGS: &[Group] = &[
                 "ingester.instance-limits.max-inflight-query-requests",
                 "ingester.instance_limits.max_inflight_query_requests",
                 "Taken and shown for Cortex's sake; an ingester here answers no queries over gRPC.",
+            ),
+        ],
+    },
+    Group {
+        heading: "Upstream",
+        flags: &[
+            flag(
+                "ingester.upstream-address",
+                "ingester.upstream.address",
+                "host:port of the ingester that this one stands before; empty keeps the series here.",
+            ),
+            flag(
+                "ingester.upstream.connect-timeout",
+                "ingester.upstream.connect_timeout",
+                "How long a connection to the upstream may take until it can be used.",
+            ),
+            flag(
+                "ingester.upstream.connect-backoff-base-delay",
+                "ingester.upstream.connect_backoff_base_delay",
+                "Wait after a first failed connection; it grows with each further one.",
+            ),
+            flag(
+                "ingester.upstream.connect-backoff-max-delay",
+                "ingester.upstream.connect_backoff_max_delay",
+                "Longest wait between two tries to connect.",
+            ),
+            flag(
+                "ingester.upstream.max-connections",
+                "ingester.upstream.max_connections",
+                "Most connections to the upstream. A further one is opened when all streams of the others are taken.",
+            ),
+            flag(
+                "ingester.upstream.max-inflight-requests",
+                "ingester.upstream.max_inflight_requests",
+                "Most calls to the upstream waiting or under way; more are refused at once.",
+            ),
+            flag(
+                "ingester.upstream.max-inflight-bytes",
+                "ingester.upstream.max_inflight_bytes",
+                "Most bytes of requests to the upstream waiting or under way; more are refused at once.",
+            ),
+            flag(
+                "ingester.upstream.grpc-max-recv-msg-size",
+                "ingester.upstream.max_recv_msg_size",
+                "Longest message of an answer to a question of our own, in bytes; what is passed through has no bound.",
+            ),
+            flag(
+                "ingester.upstream.keepalive.time",
+                "ingester.upstream.keepalive_time",
+                "Time between pings on a connection to the upstream.",
+            ),
+            flag(
+                "ingester.upstream.keepalive.timeout",
+                "ingester.upstream.keepalive_timeout",
+                "A connection to the upstream whose ping is not answered for this long is closed.",
             ),
         ],
     },

@@ -11,7 +11,7 @@ use crate::ingester::push::{Push, Row, RowState, Scratch};
 use crate::ingester::{PushError, texts};
 use crate::labels::{LabelSetText, ring_key};
 use crate::limits::LabelSets;
-use crate::series::{Admitted, Item, Kind, NewSeries, Refusal, Verdict};
+use crate::series::{Admitted, Item, Kind, NewSeries, Refusal};
 use crate::store::{Sample as StoredSample, SeriesKind, Store, StoredValue, Writer};
 
 /// Most characters in an exemplar's names and values together: OpenMetrics' bound.
@@ -46,7 +46,8 @@ impl Push<'_> {
     ) -> Result<(), PushError> {
         self.check_order(row)?;
         let known = match row.state {
-            RowState::Left(verdict) => verdict != Verdict::New,
+            RowState::New => false,
+            RowState::Known => true,
             _ => self.tenant.series.contains(row.identity),
         };
         let newest = match &self.ingester.store {

@@ -201,7 +201,7 @@ impl Ingester {
         scratch: &mut Scratch,
         now: Now,
     ) -> Result<Pushed, PushError> {
-        let request = scratch.read(body)?;
+        let request = scratch.read(body, &self.hasher)?;
         let tenant = self.enter(id, instance)?;
         tenant.note_push(now);
         let standing = tenant.standing.load();

@@ -27,6 +27,7 @@ mod assigned;
 mod batch;
 pub mod head;
 mod in_force;
+mod index;
 mod intern;
 mod last;
 mod layout;
@@ -121,6 +122,9 @@ struct Books {
     layout: Layout,
 }
 
+/// Series of a lock that a touch looks for at once; as many as a usual group has.
+const LOOK_AHEAD: usize = 16;
+
 impl SeriesStore {
     pub fn new(options: Options, view: View, totals: Arc<Totals>) -> Self {
         let layout = Layout::new(options.stripe_series_max);
@@ -149,13 +153,31 @@ impl SeriesStore {
         for group in groups {
             let mut woken = Activity::default();
             let mut stripes = set.lock_all(group.lock);
-            for &member in group.members {
-                let item = &group.items[member as usize];
-                let stripe = &mut stripes[set.place_of(item.identity)];
-                match stripe.touch(item, how, &mut woken) {
-                    None => {}
-                    Some(Verdict::New) if stripe.moved_to().is_some() => moved.push(member),
-                    Some(verdict) => slow.push(Slow { item: member, verdict }),
+            for members in group.members.chunks(LOOK_AHEAD) {
+                let items = || members.iter().map(|&member| &group.items[member as usize]);
+                // Three short loops instead of a long one: in each the CPU waits for the memory
+                // of all members at once.
+                let mut rows = [0; LOOK_AHEAD];
+                for (row, item) in rows.iter_mut().zip(items()) {
+                    *row = stripes[set.place_of(item.identity)].likely(item.identity);
+                }
+                let mut ready = [false; LOOK_AHEAD];
+                for ((ready, &row), item) in ready.iter_mut().zip(&rows).zip(items()) {
+                    *ready = stripes[set.place_of(item.identity)].is_ready(item.identity, row);
+                }
+                for (at, &member) in members.iter().enumerate() {
+                    let item = &group.items[member as usize];
+                    let stripe = &mut stripes[set.place_of(item.identity)];
+                    let verdict = if ready[at] {
+                        stripe.touch_ready(rows[at], item, how)
+                    } else {
+                        stripe.touch(item, how, &mut woken)
+                    };
+                    match verdict {
+                        None => {}
+                        Some(Verdict::New) if stripe.moved_to().is_some() => moved.push(member),
+                        Some(verdict) => slow.push(Slow { item: member, verdict }),
+                    }
                 }
             }
             // Under the stripes' lock: a cycle must not take off what is not yet added.

@@ -71,6 +71,7 @@ impl Setup {
             stream_keys: self.stream_keys,
             receive_message_bytes_max: self.config.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.grpc_server_max_send_msg_size,
+            upstream: None,
         };
         let stats = UserStats { series: 7, active_series: 5, ..UserStats::default() };
         let ingester = IngesterCalls {

@@ -17,6 +17,7 @@ mod cortex;
 mod faults;
 mod grpc;
 mod http;
+mod pass_through;
 mod passes;
 mod process;
 mod prometheus;

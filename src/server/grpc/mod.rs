@@ -4,6 +4,8 @@
 //! knows neither `snappy-block` nor a `grpc-status` of 400 (`docs/decisions/0005-grpc-frames.md`).
 //! A write request is handed on as the bytes it came as.
 //!
+//! With an upstream, every call that does not end here goes through to it untouched (`pass.rs`).
+//!
 //! Here is no rule about pushes: a method reads its message, calls the service, and writes what
 //! came of it.
 
@@ -12,6 +14,7 @@ mod encoding;
 mod frames;
 mod health;
 mod messages;
+mod pass;
 mod push_stream;
 mod serve;
 
@@ -38,10 +41,16 @@ use super::status::GrpcStatus;
 use super::stream_auth::StreamKeys;
 use super::tenancy::Tenancy;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::upstream::Upstream;
 use encoding::Encoding;
 use frames::{Messages, frame};
 use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
 use push_stream::PushStream;
+
+const PUSH: &str = "/cortex.Ingester/Push";
+const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// How calls are treated.
 #[derive(Clone)]
@@ -50,6 +59,8 @@ pub struct Settings {
     pub stream_keys: StreamKeys,
     pub receive_message_bytes_max: usize,
     pub send_message_bytes_max: usize,
+    /// Where every call goes that is not answered here.
+    pub upstream: Option<Upstream>,
 }
 
 /// Answers gRPC calls; cheap to clone, one clone per connection.
@@ -69,6 +80,12 @@ struct Call {
     headers: HeaderMap,
     encoding: Encoding,
     messages: Messages<Body>,
+}
+
+/// Who answers a call.
+enum Answered {
+    Passed(Response<Body>),
+    Ours(Request<Body>),
 }
 
 impl GrpcEdge {
@@ -106,17 +123,21 @@ impl Edge {
         if let Some(refusal) = not_grpc(&request) {
             return Ok(refusal);
         }
+        let request = match self.passed(request).await? {
+            Answered::Passed(response) => return Ok(response),
+            Answered::Ours(request) => request,
+        };
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         match path {
-            "/cortex.Ingester/Push" => {
+            PUSH => {
                 let call = self.open(head.headers, body)?;
                 let tenant = self.settings.tenancy.tenant(&call.headers)?;
                 let message = call.messages.only().await?;
                 let pushed = self.push(tenant, message).await??;
                 self.reply(call.encoding, &WriteResponse::from(pushed))
             }
-            "/cortex.Ingester/PushStream" => {
+            PUSH_STREAM => {
                 let Call { headers, encoding, messages } = self.open(head.headers, body)?;
                 let stream = PushStream::open(self, &headers, encoding, messages)?;
                 Ok(answer::stream(encoding, stream, PushStream::step).await)
@@ -141,13 +162,13 @@ impl Edge {
                 });
                 self.reply(call.encoding, &UsersStatsResponse { stats: stats.collect() })
             }
-            "/grpc.health.v1.Health/Check" => {
+            HEALTH_CHECK => {
                 let call = self.open(head.headers, body)?;
                 call.messages.only().await?;
                 let checked = health::check(&self.health).await?;
                 self.reply(call.encoding, &checked)
             }
-            "/grpc.health.v1.Health/Watch" => {
+            HEALTH_WATCH => {
                 let call = self.open(head.headers, body)?;
                 call.messages.only().await?;
                 let drain = self.drain.clone();
@@ -156,6 +177,23 @@ impl Edge {
             }
             path => Err(unknown(path)),
         }
+    }
+
+    /// What does not end here goes through, if there is an upstream: all but pushes, and health
+    /// checks while we say ourselves that we do not serve.
+    async fn passed(&self, request: Request<Body>) -> Result<Answered, GrpcStatus> {
+        let Some(upstream) = &self.settings.upstream else {
+            return Ok(Answered::Ours(request));
+        };
+        let response = match request.uri().path() {
+            PUSH | PUSH_STREAM => return Ok(Answered::Ours(request)),
+            HEALTH_CHECK | HEALTH_WATCH if !health::is_serving(&self.health).await => {
+                return Ok(Answered::Ours(request));
+            }
+            HEALTH_WATCH => pass::pass_until_drain(upstream, request, self.drain.clone()).await?,
+            _ => pass::pass(upstream, request).await?,
+        };
+        Ok(Answered::Passed(response))
     }
 
     fn open(&self, headers: HeaderMap, body: Body) -> Result<Call, GrpcStatus> {
