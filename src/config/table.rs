@@ -677,6 +677,11 @@ pub const FLAGS: &[Group] = &[
                 "Be ready only while every instance of the ring is ACTIVE and healthy.",
             ),
             flag(
+                "ingester.auto-forget-delay",
+                "ingester.lifecycler.auto_forget_delay",
+                "Take members out of the ring that were silent for so long; 0 never does.",
+            ),
+            flag(
                 "ingester.lifecycler.addr",
                 "ingester.lifecycler.address",
                 "Address we advertise; empty takes the one the default route leaves from.",
