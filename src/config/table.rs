@@ -372,6 +372,11 @@ pub const FLAGS: &[Group] = &[
                 "A connection to the upstream whose ping is not answered for this long is closed.",
             ),
             flag(
+                "ingester.upstream.push-stream-timeout",
+                "ingester.upstream.push_stream_timeout",
+                "How long a message of a push stream may wait for the upstream's answer.",
+            ),
+            flag(
                 "ingester.upstream.tls-enabled",
                 "ingester.upstream.tls_enabled",
                 "Speak TLS with the upstream.",
@@ -400,11 +405,6 @@ pub const FLAGS: &[Group] = &[
                 "ingester.upstream.tls-insecure-skip-verify",
                 "ingester.upstream.tls_insecure_skip_verify",
                 "Take any certificate of the upstream.",
-            ),
-            flag(
-                "ingester.upstream.push-stream-timeout",
-                "ingester.upstream.push_stream_timeout",
-                "How long a message of a push stream may wait for the upstream's answer.",
             ),
         ],
     },

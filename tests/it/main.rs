@@ -22,4 +22,5 @@ mod read;
 mod restart;
 mod ring_sim;
 mod scale_up;
+mod sidecar;
 mod upstream;
