@@ -51,7 +51,7 @@ use crate::tls::{ServerTls, TlsError};
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
-use following::{SidecarReadiness, start_settings_check};
+use following::{SidecarReadiness, follow_upstream, start_settings_check};
 use membership::{Membership, follow_own_state};
 
 /// How long a ring that cannot be read stays in force.
@@ -223,13 +223,7 @@ impl App {
 
         let passes = start_passes(&ingester, clock, wakes)?;
         match follower {
-            // The series are upstream; pushes are taken once their counts are known.
-            Some(follower) => {
-                ingester.starting();
-                let mut drain = drain;
-                tasks
-                    .spawn(async move { follower.run(async move { drain.started().await }).await });
-            }
+            Some(follower) => follow_upstream(follower, &ingester, &mut tasks, drain),
             None => restore(&ingester, clock).await?,
         }
         tracing::info!(

@@ -9,7 +9,8 @@ use super::AppError;
 use crate::config::Config;
 use crate::distributor::ShardingStrategy;
 use crate::exposition::{AtScrape, Families};
-use crate::ingester::following::FollowStatus;
+use crate::ingester::Ingester;
+use crate::ingester::following::{FollowStatus, Follower};
 use crate::ingester::settings_check::{Placing, SettingsCheck};
 use crate::ring::{OwnView, Ring, UnknownOwnership};
 use crate::server::drain::Drain;
@@ -52,6 +53,17 @@ fn placing(config: &Config) -> Placing {
         .with("-distributor.extend-writes", distributor.extend_writes)
         .with("-distributor.ingestion-tenant-shard-size", config.limits.ingestion_tenant_shard_size)
         .stored_in(store.as_str().unwrap_or_default(), &ring.kvstore.prefix)
+}
+
+/// The series are upstream; pushes are taken once their counts are known.
+pub(super) fn follow_upstream(
+    follower: Follower,
+    ingester: &Ingester,
+    tasks: &mut JoinSet<()>,
+    mut drain: Drain,
+) {
+    ingester.starting();
+    tasks.spawn(async move { follower.run(async move { drain.started().await }).await });
 }
 
 /// What a sidecar waits for beside what every ingester waits for.
