@@ -1,10 +1,12 @@
 //! CPU that the gRPC edge spends on a push of 1000 series, against a server with a prost codec.
 //!
-//! Both hand the request to a handler that only counts, so what is compared is the way from the
-//! socket to the handler: for the edge the bytes of the request, for the rival a decoded
-//! `WriteRequest` with `String` labels. The server has one thread, the client another; the CPU
-//! time is the kernel's count for the server's threads. Rounds are interleaved, since machines
-//! have slow and fast phases.
+//! The edge has three things behind it: a handler that only counts; the ingester, which touches
+//! 1000 known series; and, as a sidecar, the ingester and then an upstream that only says yes,
+//! on threads of its own. The rival decodes a `WriteRequest` with `String` labels and counts.
+//! The server has one thread, the client another; the CPU time is the kernel's count for the
+//! server's threads. Rounds are interleaved, since machines have slow and fast phases.
+//!
+//! What the sidecar adds to the time of a push is measured last, one push at a time.
 //!
 //! `cargo bench --bench grpc`, with `-- --long` for numbers worth keeping; `--test` only proves
 //! that it runs.
@@ -21,9 +23,11 @@ use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
-use freehold::server::seam::{IngesterCalls, Pushed, UserStats, Work};
+use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
+use freehold::upstream::Upstream;
+use freehold::upstream::config::UpstreamConfig;
 use futures_util::future::BoxFuture;
 use h2::client::SendRequest;
 use http::{Request, Response};
@@ -32,6 +36,12 @@ use tokio::runtime::Runtime;
 use tonic::body::Body;
 use tonic::server::UnaryService;
 use tonic_prost::ProstCodec;
+
+use ingester::{NOW, NOW_MS, ingester};
+
+#[path = "shared/ingester.rs"]
+mod ingester;
+mod shared;
 
 const SERIES: usize = 1000;
 const IN_FLIGHT: usize = 6;
@@ -51,16 +61,22 @@ fn main() {
 
     let server = runtime(SERVER_THREAD);
     let client = runtime("bench-client");
-    let edge = start_edge(&server);
+    let behind = runtime("bench-upstream");
+    let edge = start_edge(&server, Behind::Nothing);
+    let admitting = start_edge(&server, Behind::Ingester);
+    let upstream = start_edge(&behind, Behind::Nothing);
+    let sidecar = start_edge(&server, Behind::Upstream(upstream));
     let rival = start_rival(&server);
     let plain = framed(0, &message);
     let packed = framed(1, &packed);
     let runs = [
         ("edge, raw bytes", edge, "identity", &plain),
         ("edge, raw bytes, snappy-block", edge, "snappy-block", &packed),
+        ("edge and ingester", admitting, "identity", &plain),
+        ("sidecar, snappy-block", sidecar, "snappy-block", &packed),
         ("tonic, prost codec", rival, "identity", &plain),
     ];
-    let mut micros = [const { Vec::new() }; 3];
+    let mut micros = [const { Vec::new() }; 5];
     for _ in 0..rounds {
         for ((_, address, encoding, body), micros) in runs.iter().zip(&mut micros) {
             let before = server_cpu_ns();
@@ -74,7 +90,46 @@ fn main() {
         println!("{name:32} {median:8.0} µs of server CPU per request (least {:.0})", micros[0]);
     }
     let median = |run: usize| micros[run][micros[run].len() / 2];
-    println!("prost codec / raw bytes: {:.1}", median(2) / median(0));
+    println!("prost codec / raw bytes: {:.1}", median(4) / median(0));
+    println!("prost codec / edge and ingester: {:.1}", median(4) / median(2));
+    println!("sidecar: {:.2} µs per series", median(3) / SERIES as f64);
+    latencies(&client, [upstream, sidecar], &packed, requests);
+}
+
+/// One push at a time, direct and through the sidecar, in turn.
+fn latencies(client: &Runtime, addresses: [SocketAddr; 2], body: &Bytes, pushes: usize) {
+    let mut micros = [const { Vec::new() }; 2];
+    client.block_on(async {
+        let mut clients = Vec::new();
+        for address in addresses {
+            clients.push(connect(address).await);
+        }
+        for _ in 0..pushes {
+            for (client, micros) in clients.iter().zip(&mut micros) {
+                let start = std::time::Instant::now();
+                call(client.clone(), "snappy-block", body.clone()).await;
+                micros.push(start.elapsed().as_nanos() as f64 / 1000.0);
+            }
+        }
+    });
+    for micros in &mut micros {
+        micros.sort_by(f64::total_cmp);
+    }
+    let at = |run: usize, part: usize| micros[run][micros[run].len() * part / 100];
+    for part in [50, 99] {
+        let (direct, through) = (at(0, part), at(1, part));
+        println!(
+            "p{part}: direct {direct:.0} µs, through the sidecar {through:.0} µs, added {:.0} µs",
+            through - direct
+        );
+    }
+}
+
+/// What stands behind an edge.
+enum Behind {
+    Nothing,
+    Ingester,
+    Upstream(SocketAddr),
 }
 
 fn runtime(name: &str) -> Runtime {
@@ -102,23 +157,42 @@ fn server_cpu_ns() -> u64 {
     total
 }
 
-fn start_edge(server: &Runtime) -> SocketAddr {
+fn start_edge(server: &Runtime, behind: Behind) -> SocketAddr {
     let stats = UserStats::default();
-    let ingester = IngesterCalls {
-        push: Arc::new(|_, body| {
+    let admitting = Arc::new(ingester());
+    let judging = Arc::clone(&admitting);
+    let admits = !matches!(behind, Behind::Nothing);
+    let calls = IngesterCalls {
+        push: Arc::new(move |tenant, body| {
+            if admits {
+                return Ok(admitting.push(tenant, &body, NOW)?);
+            }
             black_box(body.len());
             Ok(Pushed::default())
         }),
-        judge: Arc::new(|_, _| unreachable!("no push goes on")),
+        judge: Arc::new(move |tenant, body| {
+            let mut judged = judging.judge(tenant, body, NOW)?;
+            let forward = std::mem::replace(&mut judged.forward, Forward::Whole);
+            let settle = Box::new(move |told| Ok(judged.settle(told, NOW)?));
+            Ok(Judged { forward, settle })
+        }),
         user_stats: Arc::new(move |_| stats),
         all_user_stats: Arc::new(Vec::new),
+    };
+    let upstream = match behind {
+        Behind::Upstream(address) => {
+            let config = UpstreamConfig { address: address.to_string(), ..Default::default() };
+            let _entered = server.enter();
+            Some(Upstream::new(&config).expect("a config"))
+        }
+        _ => None,
     };
     let settings = Settings {
         tenancy: Tenancy::Header,
         stream_keys: StreamKeys::default(),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
-        upstream: None,
+        upstream,
         stream_answer_within: std::time::Duration::from_secs(10),
     };
     let (listener, address) = server.block_on(listen());
@@ -126,7 +200,7 @@ fn start_edge(server: &Runtime) -> SocketAddr {
     server.spawn(async move {
         let (_drainer, drain) = Drainer::new();
         let health = HealthSwitch::new().await;
-        let edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
+        let edge = GrpcEdge::new(settings, calls, Work::Inline, &health, drain.clone());
         serve(listener, edge, &Config::default(), drain).await
     });
     address
@@ -154,10 +228,7 @@ async fn listen() -> (Listener, SocketAddr) {
 
 /// Pushes with a fixed number of requests in flight, and waits for all answers.
 async fn push(address: SocketAddr, encoding: &str, body: &Bytes, requests: usize) {
-    let stream = tokio::net::TcpStream::connect(address).await.expect("connect");
-    stream.set_nodelay(true).expect("nodelay");
-    let (client, connection) = h2::client::handshake(stream).await.expect("handshake");
-    let connection = tokio::spawn(connection);
+    let client = connect(address).await;
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..IN_FLIGHT {
         let (client, encoding, body) = (client.clone(), encoding.to_owned(), body.clone());
@@ -168,8 +239,14 @@ async fn push(address: SocketAddr, encoding: &str, body: &Bytes, requests: usize
         });
     }
     while calls.join_next().await.is_some() {}
-    drop(client);
-    let _ = connection.await;
+}
+
+async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("connect");
+    stream.set_nodelay(true).expect("nodelay");
+    let (client, connection) = h2::client::handshake(stream).await.expect("handshake");
+    tokio::spawn(connection);
+    client
 }
 
 async fn call(client: SendRequest<Bytes>, encoding: &str, mut body: Bytes) {
@@ -215,7 +292,7 @@ fn write_request() -> WriteRequest {
             let name = format!("label_{number}");
             labels.push(label(name, format!("value-{number}-of-{:08}", i * (number + 1))));
         }
-        let sample = Sample { value: i as f64, timestamp_ms: 1_700_000_000_000 };
+        let sample = Sample { value: i as f64, timestamp_ms: NOW_MS };
         TimeSeries { labels, samples: vec![sample] }
     };
     WriteRequest { timeseries: (0..SERIES).map(series).collect() }

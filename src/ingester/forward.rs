@@ -13,7 +13,7 @@ use crate::ingester::admission::Permit;
 use crate::ingester::push::{Push, Request, Scratch, Tally};
 use crate::ingester::rates::Charges;
 use crate::ingester::tenants::Visit;
-use crate::ingester::{Ingester, PushError, Pushed, SCRATCH};
+use crate::ingester::{Ingester, PushError, Pushed, SCRATCH, texts};
 use crate::labels::Identity;
 use crate::limits::InstanceLimits;
 use crate::tenant::TenantId;
@@ -49,6 +49,8 @@ pub struct Judged {
     tally: Tally,
     failure: Option<String>,
     rate_limited: bool,
+    /// Series were refused that may well be there: the tenant's are still being listed.
+    refused_unheard: bool,
     charges: Charges,
     tenant: Visit,
     ingester: Arc<Ingester>,
@@ -110,6 +112,7 @@ impl Ingester {
             tally,
             failure,
             rate_limited,
+            refused_unheard: !scratch.refused.is_empty() && tenant.series.is_loading(),
             charges,
             tenant,
             ingester: Arc::clone(self),
@@ -135,6 +138,10 @@ impl Judged {
         if told == Told::Stored {
             // Metadata is the upstream's to judge and to count.
             self.ingester.count(&self.tenant, self.source, &self.tally, 0, now);
+        }
+        if self.refused_unheard {
+            // A refusal for good would lose samples of a series that exists.
+            return Err(PushError::NotRunning { state: texts::STILL_LISTED });
         }
         self.tally.answer(&self.tenant.id, self.failure.take(), self.rate_limited)
     }

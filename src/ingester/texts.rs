@@ -12,6 +12,9 @@ use crate::tenant::TenantId;
 
 pub const MAX_SERIES: &str = "cannot add series: ingesters's max series limit reached";
 pub const STOPPING: &str = "ingester stopping";
+/// A refusal that the rest of a listing may take back.
+pub const STILL_LISTED: &str = "at the tenant's series limit while its series are still being \
+     listed: try again";
 pub const EXEMPLAR_WITHOUT_SERIES: &str =
     "exemplars not ingested because series not already present";
 pub const EXEMPLAR_TOO_LONG: &str =
