@@ -20,4 +20,5 @@ mod push;
 mod read;
 mod restart;
 mod ring_sim;
+mod ring_stores;
 mod scale_up;
