@@ -216,8 +216,7 @@ async fn etcds_users_log_in_and_log_in_again() {
     let with = |name: &str, password: &str| {
         let mut config = etcd.config();
         config.etcd.username = name.to_owned();
-        config.etcd.password =
-            serde_json::from_value(password.into()).expect("a text");
+        config.etcd.password = serde_json::from_value(password.into()).expect("a text");
         client(&config)
     };
     let nobody = client(&etcd.config()).get(KEY).await.expect_err("not logged in").to_string();

@@ -44,7 +44,9 @@ impl Etcd {
     fn new() -> Option<Self> {
         let found = ["etcd", "etcdctl"].iter().all(|name| is_installed(name));
         if !found {
-            println!("skipped: etcd or etcdctl is not installed (Debian: etcd-server, etcd-client)");
+            println!(
+                "skipped: etcd or etcdctl is not installed (Debian: etcd-server, etcd-client)"
+            );
             return None;
         }
         Some(Self {

@@ -171,11 +171,9 @@ impl Follower {
 
     /// Waits until the last good ring is in force for this reason.
     async fn until_stale(&self, part: &str) {
-        until("the last good ring is in force", async || {
-            match self.ring.status(now_ms()) {
-                RingStatus::Stale(failing) => failing.error.contains(part),
-                _ => false,
-            }
+        until("the last good ring is in force", async || match self.ring.status(now_ms()) {
+            RingStatus::Stale(failing) => failing.error.contains(part),
+            _ => false,
         })
         .await;
     }

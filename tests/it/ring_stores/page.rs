@@ -156,7 +156,12 @@ async fn a_page_that_does_not_change_is_not_sent_again() {
     let first = next(&mut watch).await.expect("a page");
     let quiet = tokio::time::timeout(Duration::from_millis(500), watch.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
-    until("polls go on", async || server.counts().1 >= 2 || watch.next().await.is_err()).await;
+    until("polls go on", async || {
+        let briefly = tokio::time::timeout(Duration::from_millis(100), watch.next()).await;
+        assert!(briefly.is_err(), "{briefly:?}");
+        server.counts().1 >= 2
+    })
+    .await;
     let (served, not_modified) = server.counts();
     assert_eq!(served, not_modified + 1, "sent once");
     assert_eq!(kv.get(KEY).await, Ok(first), "what is known is what is in force");

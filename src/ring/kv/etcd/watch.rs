@@ -38,7 +38,7 @@ enum Standing {
     Unread,
     /// Read at a revision, and nobody tells us what comes after it.
     Read(i64),
-    Following(Follow),
+    Following(Box<Follow>),
 }
 
 #[derive(Debug)]
@@ -93,7 +93,8 @@ impl EtcdWatch {
                 let after_revision = *revision;
                 let stream = self.kv.open_watch(&self.key, after_revision + 1).await?;
                 let opened_at = Instant::now();
-                self.standing = Standing::Following(Follow { stream, after_revision, opened_at });
+                let follow = Follow { stream, after_revision, opened_at };
+                self.standing = Standing::Following(Box::new(follow));
                 Ok(None)
             }
             Standing::Following(follow) => {
