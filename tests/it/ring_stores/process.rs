@@ -1,5 +1,7 @@
 //! Whole freeholds in a ring that lies in a store: they join, and pushes outlive the store.
 
+use freehold::wire::ring_desc;
+
 use super::KEY;
 use super::etcd_server::Etcd;
 use super::fake_consul::{FakeConsul, TOKEN};
@@ -60,13 +62,20 @@ async fn pushes_go_on_while_etcd_is_dead_and_the_ring_stays() {
 
     etcd.wipe();
     etcd.run().await;
-    until("both are back", async || active(&a).await == 2.0 && active(&b).await == 2.0).await;
+    // The last good ring has both all the while; the store has them when each has come back.
+    until("both are back", async || {
+        let value = etcd.ctl(&["get", KEY, "--print-value-only"]).stdout;
+        let value = value.strip_suffix(b"\n").unwrap_or_default();
+        ring_desc::decode(value).is_ok_and(|ring| ring.instances.len() == 2)
+    })
+    .await;
+    let fresh = "freehold_ring_status{name=\"ingester\",status=\"fresh\"}";
+    until("the ring is fresh", async || a.metric(fresh).await == Some(1.0)).await;
+    assert_eq!(active(&a).await, 2.0);
     until("it is said", async || a.process.log().contains("the ring is read again")).await;
     let written = "cortex_kv_request_duration_seconds_count{kv_name=\"ingester-lifecycler\",\
                    operation=\"CAS\",role=\"primary\",status_code=\"200\",type=\"etcd\"}";
     assert!(a.metric(written).await.is_some_and(|count| count > 1.0));
-    let value = etcd.ctl(&["get", KEY, "--print-value-only"]).stdout;
-    assert!(!value.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
