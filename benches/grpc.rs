@@ -109,6 +109,7 @@ fn start_edge(server: &Runtime) -> SocketAddr {
             black_box(body.len());
             Ok(Pushed::default())
         }),
+        judge: Arc::new(|_, _| unreachable!("no push goes on")),
         user_stats: Arc::new(move |_| stats),
         all_user_stats: Arc::new(Vec::new),
     };
@@ -117,6 +118,8 @@ fn start_edge(server: &Runtime) -> SocketAddr {
         stream_keys: StreamKeys::default(),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
+        upstream: None,
+        stream_answer_within: std::time::Duration::from_secs(10),
     };
     let (listener, address) = server.block_on(listen());
     // The servers run until the process ends.

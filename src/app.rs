@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! start: store ─► limits ─► ring ─► ingester (restore) ─► passes ─► listeners ─► ready
-//! stop:  LEAVING ─► not serving ─► drain ─► no more pushes ─► out of the ring ─► sync
+//! stop:  LEAVING ─► not serving (announced) ─► drain ─► no more pushes ─► out of the ring ─► sync
 //! ```
 //!
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
+mod certificates;
+mod following;
 mod membership;
 mod shown;
 
@@ -24,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::{self, RemoteWrite, ShardingStrategy};
 use crate::exposition::{AtScrape, Families};
+use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
@@ -45,19 +48,20 @@ use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
+use crate::tls::{ServerTls, TlsError};
+use crate::upstream::{Upstream, UpstreamStartError};
 
+use certificates::Certificates;
+use following::SidecarReadiness;
 use membership::{Membership, follow_own_state};
 
 /// How long a ring that cannot be read stays in force.
 const RING_LAST_GOOD_MS: u64 = 10 * 60 * 1000;
 /// Calls that may wait for the store at once; each holds one message in memory.
 const STORE_CALLS_MAX: usize = 256;
-/// How long health checks fail after a start behind distributors.
-///
-/// One that pushes by stream opens its streams anew only with a new client, and makes one when a
-/// check has failed. It checks every 15 s: without this a quick restart would leave it answering
-/// 500 for us to every push, for good. Pushes are taken all the while.
-const STREAMS_REOPEN_AFTER: Duration = Duration::from_secs(20);
+/// What is added to the period of distributors' health checks (`ingester.client_cleanup_period`),
+/// so that each has made one: a check may take 2 s, and periods drift.
+const CLIENT_CLEANUP_MARGIN: Duration = Duration::from_secs(5);
 /// How often readiness is looked at for health checks.
 const HEALTH_PERIOD: Duration = Duration::from_millis(250);
 
@@ -74,6 +78,10 @@ pub enum AppError {
     Server(#[from] ServerConfigError),
     #[error("cannot use the ring's store")]
     RingStore(#[from] KvSetupError),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamStartError),
+    #[error("cannot prepare TLS of a listener")]
+    Tls(#[from] TlsError),
     #[error("cannot register metrics")]
     Metrics(#[from] prometheus::Error),
     #[error("cannot start a thread")]
@@ -100,6 +108,8 @@ pub struct App {
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
     health: HealthSwitch,
+    /// How long the end is announced by health checks before it begins.
+    announce: Duration,
     drainer: Drainer,
     /// Ends with the drain: servers, the reader of the runtime file, the watch on our state.
     tasks: JoinSet<()>,
@@ -123,11 +133,17 @@ impl App {
         ));
         let reload_status = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
 
+        let upstream = upstream(&config)?;
+        let certificates = Certificates::load(&config.server, upstream.as_ref())?;
+        certificates.follow(&mut tasks, &drain);
         // Bound before the ring is joined, since the ring announces the port.
+        let server = &config.server;
         let http_listener =
-            listen(config.server.http_address()?, config.server.http_listen_conn_limit).await?;
+            listen(server.http_address()?, server.http_listen_conn_limit, &certificates.http)
+                .await?;
         let grpc_listener =
-            listen(config.server.grpc_address()?, config.server.grpc_listen_conn_limit).await?;
+            listen(server.grpc_address()?, server.grpc_listen_conn_limit, &certificates.grpc)
+                .await?;
         let local = |listener: &Listener, address| {
             listener.local_address().map_err(|source| AppError::Listen { address, source })
         };
@@ -149,7 +165,18 @@ impl App {
         let handle = lifecycler.as_ref().map(Lifecycler::handle);
         follow_own_state(handle.clone(), &ingester, &mut tasks, drain.clone());
 
-        let rooms = Rooms { ingester: &ingester, ring: &ring, ring_reads: watcher.counts() };
+        let follower = upstream
+            .clone()
+            .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
+        let followed = follower.as_ref().map(Follower::status);
+        let rooms = Rooms {
+            ingester: &ingester,
+            followed: &followed,
+            ring: &ring,
+            ring_reads: watcher.counts(),
+            upstream: &upstream,
+            certificates,
+        };
         register_metrics(&registry, rooms, clock, reload_status)?;
         let health = HealthSwitch::new().await;
         let readiness = Readiness {
@@ -157,6 +184,7 @@ impl App {
             ring: Arc::clone(&ring),
             lifecycler: handle.clone(),
             store: store.clone(),
+            sidecar: followed.map(|status| SidecarReadiness::new(status, Arc::clone(&ring))),
             clock,
         };
         let reads = ReadEdge::new(
@@ -164,7 +192,7 @@ impl App {
             config.store.max_series_per_query,
             config.server.http_server_read_timeout.as_duration(),
         );
-        let edges = Edges { config: &config, ingester: &ingester, clock };
+        let edges = Edges { config: &config, ingester: &ingester, upstream: &upstream, clock };
         let work = match store {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
             None => Work::Inline,
@@ -189,12 +217,23 @@ impl App {
         serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
             Target::All => Duration::ZERO,
-            Target::Ingester => STREAMS_REOPEN_AFTER,
+            Target::Ingester => {
+                config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
+            }
         };
-        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain);
+        follow_readiness(readiness, health.clone(), serve_after, &mut tasks, drain.clone());
 
         let passes = start_passes(&ingester, clock, wakes)?;
-        restore(&ingester, clock).await?;
+        match follower {
+            // The series are upstream; pushes are taken once their counts are known.
+            Some(follower) => {
+                ingester.starting();
+                let mut drain = drain;
+                tasks
+                    .spawn(async move { follower.run(async move { drain.started().await }).await });
+            }
+            None => restore(&ingester, clock).await?,
+        }
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             grpc = %grpc_address, "started; look at /ready and /metrics over HTTP"
@@ -209,6 +248,10 @@ impl App {
             lifecycler,
             watcher,
             health,
+            announce: match upstream {
+                Some(_) => config.ingester.drain_announce_period.as_duration(),
+                None => Duration::ZERO,
+            },
             drainer,
             tasks,
             passes,
@@ -221,7 +264,9 @@ impl App {
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;
         }
-        self.health.set_serving(false).await;
+        self.health.end().await;
+        // Distributors learn of the end by their health checks, while all is still answered.
+        tokio::time::sleep(self.announce).await;
         self.drainer.start();
         while self.tasks.join_next().await.is_some() {}
         self.ingester.stop();
@@ -244,7 +289,8 @@ impl App {
 }
 
 async fn open_store(config: &Config) -> Result<Option<Arc<Store>>, AppError> {
-    if !config.store.enabled {
+    // Behind us the samples are stored already.
+    if !config.store.enabled || config.ingester.upstream.is_set() {
         return Ok(None);
     }
     let config = config.store.clone();
@@ -263,11 +309,18 @@ fn identity_secret(store: Option<&Store>) -> [u8; IDENTITY_SECRET_BYTES] {
     }
 }
 
+/// The ingester that we stand before, if we do.
+fn upstream(config: &Config) -> Result<Option<Upstream>, AppError> {
+    let config = &config.ingester.upstream;
+    Ok(if config.is_set() { Some(Upstream::new(config)?) } else { None })
+}
+
 fn role(config: &Config) -> Role {
     Role {
         behind_distributors: config.target == Target::Ingester,
         shard_by_all_labels: config.distributor.shard_by_all_labels,
         shuffle_sharding: config.distributor.sharding_strategy == ShardingStrategy::ShuffleSharding,
+        has_upstream: config.ingester.upstream.is_set(),
     }
 }
 
@@ -290,9 +343,14 @@ async fn start_reloads(
     Ok(Some(status))
 }
 
-async fn listen(address: SocketAddr, connections_max: usize) -> Result<Listener, AppError> {
+async fn listen(
+    address: SocketAddr,
+    connections_max: usize,
+    tls: &Option<Arc<ServerTls>>,
+) -> Result<Listener, AppError> {
     let listener = Listener::bind(address, connections_max).await;
-    listener.map_err(|source| AppError::Listen { address, source })
+    let listener = listener.map_err(|source| AppError::Listen { address, source })?;
+    Ok(listener.with_tls(tls.clone()))
 }
 
 /// What `/ready` and the health checks go by.
@@ -302,11 +360,15 @@ struct Readiness {
     ring: Arc<Ring>,
     lifecycler: Option<LifecyclerHandle>,
     store: Option<Arc<Store>>,
+    sidecar: Option<SidecarReadiness>,
     clock: Clock,
 }
 
 impl Readiness {
     fn check(&self) -> Result<(), String> {
+        if let Some(sidecar) = &self.sidecar {
+            sidecar.check().map_err(|reason| format!("Ingester not ready: {reason}"))?;
+        }
         if !self.ingester.is_running() {
             return Err("Ingester not ready: Starting".to_owned());
         }
@@ -404,6 +466,7 @@ fn serve(
 struct Edges<'a> {
     config: &'a Arc<Config>,
     ingester: &'a Arc<Ingester>,
+    upstream: &'a Option<Upstream>,
     clock: Clock,
 }
 
@@ -419,17 +482,25 @@ impl Edges<'_> {
             stream_keys: StreamKeys::parse(keys),
             receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
+            upstream: self.upstream.clone(),
+            stream_answer_within: self.config.ingester.upstream.push_stream_timeout.as_duration(),
         }
     }
 
     fn ingester_calls(&self) -> IngesterCalls {
         let clock = self.clock;
-        let (push, one, all) =
-            (self.ingester.clone(), self.ingester.clone(), self.ingester.clone());
+        let [push, judging, one, all] = std::array::from_fn(|_| Arc::clone(self.ingester));
         IngesterCalls {
             push: Arc::new(move |tenant, body: Bytes| Ok(push.push(tenant, &body, clock.now())?)),
             user_stats: Arc::new(move |tenant| one.user_stats(tenant)),
             all_user_stats: Arc::new(move || all.all_user_stats()),
+            judge: Arc::new(move |tenant, body| {
+                let mut judged = judging.judge(tenant, body, clock.now())?;
+                Ok(seam::Judged {
+                    forward: std::mem::replace(&mut judged.forward, seam::Forward::Whole),
+                    settle: Box::new(move |told| Ok(judged.settle(told, clock.now())?)),
+                })
+            }),
         }
     }
 
@@ -491,8 +562,11 @@ impl Edges<'_> {
 /// Who has metrics to read at scrape time.
 struct Rooms<'a> {
     ingester: &'a Arc<Ingester>,
+    followed: &'a Option<FollowStatus>,
     ring: &'a Arc<Ring>,
     ring_reads: Arc<watcher::Counts>,
+    upstream: &'a Option<Upstream>,
+    certificates: Certificates,
 }
 
 fn register_metrics(
@@ -504,12 +578,23 @@ fn register_metrics(
     let ingester = Arc::clone(rooms.ingester);
     let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
     registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
+    let certificates = rooms.certificates;
+    let read = move |families: &mut Families| certificates.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("tls_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
         ring_reads.read_metrics("ingester", families);
     };
     registry.register(Box::new(AtScrape::new("ring_families", read)))?;
+    if let Some(followed) = rooms.followed.clone() {
+        let read = move |families: &mut Families| followed.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("following_families", read)))?;
+    }
+    if let Some(upstream) = rooms.upstream.clone() {
+        let read = move |families: &mut Families| upstream.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("upstream_families", read)))?;
+    }
     if let Some(reloads) = reloads {
         let read = move |families: &mut Families| reloads.read_metrics(families);
         registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;

@@ -12,9 +12,10 @@
 //! In reading order: `app` wires everything; the words that every room speaks (`keys`, `labels`,
 //! `tenant`, `units`, `go_text`, `sync`); mechanisms (`ratelimit`, `exposition`); the core rooms,
 //! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`); formats
-//! (`wire`); what reaches outside (`clock`, `store`, and the drivers inside `ring` and `limits`);
-//! services (`ingester`, `distributor`); the edge (`server`, `admin`). A room uses what is below
-//! it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every import to it.
+//! (`wire`); what reaches outside (`clock`, `store`, `tls`, `upstream`, and the drivers inside
+//! `ring` and `limits`); services (`ingester`, `distributor`); the edge (`server`, `admin`). A room
+//! uses what is below it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every
+//! import to it.
 
 pub mod app;
 pub mod config;
@@ -38,6 +39,8 @@ pub mod series;
 pub mod wire;
 
 pub mod store;
+pub mod tls;
+pub mod upstream;
 
 pub mod distributor;
 pub mod ingester;

@@ -108,6 +108,7 @@ fn pushing_known_series_allocates_nothing() {
             behind_distributors: true,
             shard_by_all_labels: true,
             shuffle_sharding: false,
+            has_upstream: false,
         },
         ring: Arc::new(Ring::new(ring, 600_000)),
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),

@@ -49,6 +49,7 @@ pub fn ingester() -> Ingester {
             behind_distributors: true,
             shard_by_all_labels: true,
             shuffle_sharding: false,
+            has_upstream: false,
         },
         ring: Arc::new(ring),
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),

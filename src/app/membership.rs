@@ -33,6 +33,18 @@ pub(super) struct Membership {
     wall_clock: lifecycler::WallClock,
     settings: Settings,
     tokens_file_path: Option<PathBuf>,
+    /// The ingester behind us is the member, and keeps its own entry.
+    is_watcher: bool,
+}
+
+/// Who we are in the ring; with an upstream, who that one is.
+fn settings(config: &Config, grpc_port: u16) -> Settings {
+    let mut settings = lifecycler::settings(&config.ingester.lifecycler, grpc_port);
+    let id = &config.ingester.instance_id;
+    if config.ingester.upstream.is_set() && !id.is_empty() {
+        settings.id.clone_from(id);
+    }
+    settings
 }
 
 impl Membership {
@@ -55,7 +67,8 @@ impl Membership {
                 encode: |model| ring_desc::encode(model).unwrap_or_default(),
             },
             wall_clock: Arc::new(move || clock.now().unix_ms),
-            settings: lifecycler::settings(lifecycler, grpc_port),
+            settings: settings(config, grpc_port),
+            is_watcher: config.ingester.upstream.is_set(),
             tokens_file_path: (!tokens_file.as_os_str().is_empty()).then(|| tokens_file.clone()),
         })
     }
@@ -95,7 +108,7 @@ impl Membership {
 
     /// Registers us, where the store can be written. Else somebody else has put us there.
     pub(super) fn join(self, registry: &Registry) -> Result<Option<Lifecycler>, AppError> {
-        if !self.kv.is_writable() {
+        if self.is_watcher || !self.kv.is_writable() {
             return Ok(None);
         }
         let means = Means {

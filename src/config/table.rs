@@ -108,6 +108,46 @@ pub const FLAGS: &[Group] = &[
                 "A gRPC connection whose ping is not answered for this long is closed.",
             ),
             flag(
+                "server.http-tls-cert-path",
+                "server.http_tls_config.cert_file",
+                "Certificate of the HTTP listener, a PEM file; with the key it speaks TLS. Changes are taken without a restart.",
+            ),
+            flag(
+                "server.http-tls-key-path",
+                "server.http_tls_config.key_file",
+                "Key of the HTTP listener's certificate, a PEM file.",
+            ),
+            flag(
+                "server.http-tls-client-auth",
+                "server.http_tls_config.client_auth_type",
+                "What HTTP clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert.",
+            ),
+            flag(
+                "server.http-tls-ca-path",
+                "server.http_tls_config.client_ca_file",
+                "Authorities that HTTP clients' certificates are checked against, a PEM file.",
+            ),
+            flag(
+                "server.grpc-tls-cert-path",
+                "server.grpc_tls_config.cert_file",
+                "Certificate of the gRPC listener, a PEM file; with the key it speaks TLS. Changes are taken without a restart.",
+            ),
+            flag(
+                "server.grpc-tls-key-path",
+                "server.grpc_tls_config.key_file",
+                "Key of the gRPC listener's certificate, a PEM file.",
+            ),
+            flag(
+                "server.grpc-tls-client-auth",
+                "server.grpc_tls_config.client_auth_type",
+                "What gRPC clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert.",
+            ),
+            flag(
+                "server.grpc-tls-ca-path",
+                "server.grpc_tls_config.client_ca_file",
+                "Authorities that gRPC clients' certificates are checked against, a PEM file.",
+            ),
+            flag(
                 "server.graceful-shutdown-timeout",
                 "server.graceful_shutdown_timeout",
                 "How long a drain waits for requests in flight.",
@@ -232,6 +272,16 @@ pub const FLAGS: &[Group] = &[
                 "Metadata not seen for this long is dropped.",
             ),
             flag(
+                "ingester.client-cleanup-period",
+                "ingester.client_cleanup_period",
+                "What distributors have as -distributor.client-cleanup-period. Health checks fail for so long and 5s after a start, so that push streams are opened anew.",
+            ),
+            flag(
+                "ingester.drain-announce-period",
+                "ingester.drain_announce_period",
+                "With an upstream, how long health checks fail before a drain closes the listeners; pushes are taken meanwhile.",
+            ),
+            flag(
                 "ingester.instance-limits.max-ingestion-rate",
                 "ingester.instance_limits.max_ingestion_rate",
                 "Most items per second over all tenants, as a moving average; 0 is no limit.",
@@ -255,6 +305,101 @@ pub const FLAGS: &[Group] = &[
                 "ingester.instance-limits.max-inflight-query-requests",
                 "ingester.instance_limits.max_inflight_query_requests",
                 "Taken and shown for Cortex's sake; an ingester here answers no queries over gRPC.",
+            ),
+        ],
+    },
+    Group {
+        heading: "Upstream",
+        flags: &[
+            flag(
+                "ingester.upstream-address",
+                "ingester.upstream.address",
+                "host:port of the ingester that this one stands before; empty keeps the series here.",
+            ),
+            flag(
+                "ingester.instance-id",
+                "ingester.instance_id",
+                "With an upstream: its id in the ring, whose place there we watch. Empty takes our own.",
+            ),
+            flag(
+                "ingester.upstream.connect-timeout",
+                "ingester.upstream.connect_timeout",
+                "How long a connection to the upstream may take until it can be used.",
+            ),
+            flag(
+                "ingester.upstream.connect-backoff-base-delay",
+                "ingester.upstream.connect_backoff_base_delay",
+                "Wait after a first failed connection; it grows with each further one.",
+            ),
+            flag(
+                "ingester.upstream.connect-backoff-max-delay",
+                "ingester.upstream.connect_backoff_max_delay",
+                "Longest wait between two tries to connect.",
+            ),
+            flag(
+                "ingester.upstream.max-connections",
+                "ingester.upstream.max_connections",
+                "Most connections to the upstream. A further one is opened when all streams of the others are taken.",
+            ),
+            flag(
+                "ingester.upstream.max-inflight-requests",
+                "ingester.upstream.max_inflight_requests",
+                "Most calls to the upstream waiting or under way; more are refused at once.",
+            ),
+            flag(
+                "ingester.upstream.max-inflight-bytes",
+                "ingester.upstream.max_inflight_bytes",
+                "Most bytes of requests to the upstream waiting or under way; more are refused at once.",
+            ),
+            flag(
+                "ingester.upstream.grpc-max-recv-msg-size",
+                "ingester.upstream.max_recv_msg_size",
+                "Longest message of an answer to a question of our own, in bytes; what is passed through has no bound.",
+            ),
+            flag(
+                "ingester.upstream.keepalive.time",
+                "ingester.upstream.keepalive_time",
+                "Time between pings on a connection to the upstream.",
+            ),
+            flag(
+                "ingester.upstream.keepalive.timeout",
+                "ingester.upstream.keepalive_timeout",
+                "A connection to the upstream whose ping is not answered for this long is closed.",
+            ),
+            flag(
+                "ingester.upstream.push-stream-timeout",
+                "ingester.upstream.push_stream_timeout",
+                "How long a message of a push stream may wait for the upstream's answer.",
+            ),
+            flag(
+                "ingester.upstream.tls-enabled",
+                "ingester.upstream.tls_enabled",
+                "Speak TLS with the upstream.",
+            ),
+            flag(
+                "ingester.upstream.tls-cert-path",
+                "ingester.upstream.tls_cert_path",
+                "Certificate that we show to the upstream, a PEM file; needs the key. Changes are taken without a restart.",
+            ),
+            flag(
+                "ingester.upstream.tls-key-path",
+                "ingester.upstream.tls_key_path",
+                "Key of that certificate, a PEM file.",
+            ),
+            flag(
+                "ingester.upstream.tls-ca-path",
+                "ingester.upstream.tls_ca_path",
+                "Authorities that the upstream's certificate is checked against, a PEM file; empty takes the host's.",
+            ),
+            flag(
+                "ingester.upstream.tls-server-name",
+                "ingester.upstream.tls_server_name",
+                "Name that the upstream's certificate has to be for; empty takes the host of the address.",
+            ),
+            flag(
+                "ingester.upstream.tls-insecure-skip-verify",
+                "ingester.upstream.tls_insecure_skip_verify",
+                "Take any certificate of the upstream.",
             ),
         ],
     },

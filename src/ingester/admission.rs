@@ -3,6 +3,8 @@
 //! They protect this process, not a tenant: pushes at once, and items a second. Order and texts
 //! are Cortex's. A refused push has changed nothing but the counters here.
 
+use std::sync::Arc;
+
 use crate::limits::InstanceLimits;
 use crate::ratelimit::Ewma;
 use crate::sync::{AtomicU64, Ordering};
@@ -18,23 +20,23 @@ pub enum Overload {
 
 /// Pushes in flight, their recent peak, and the rate of items that were accepted.
 pub struct Admission {
-    in_flight: AtomicU64,
+    in_flight: Arc<AtomicU64>,
     peak: WindowMax,
     rate: Ewma,
 }
 
 /// In flight until dropped.
-pub struct Permit<'a>(&'a Admission);
+pub struct Permit(Arc<AtomicU64>);
 
 impl Admission {
     pub fn new(rate: Ewma) -> Self {
-        Self { in_flight: AtomicU64::new(0), peak: WindowMax::default(), rate }
+        Self { in_flight: Arc::default(), peak: WindowMax::default(), rate }
     }
 
     /// Admits a push, or says which limit it would pass. The push itself counts as in flight.
-    pub fn admit(&self, limits: &InstanceLimits) -> Result<Permit<'_>, Overload> {
+    pub fn admit(&self, limits: &InstanceLimits) -> Result<Permit, Overload> {
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-        let permit = Permit(self);
+        let permit = Permit(Arc::clone(&self.in_flight));
         self.peak.note(in_flight);
         let max = limits.max_inflight_push_requests;
         if max > 0 && in_flight > max {
@@ -75,9 +77,9 @@ impl Admission {
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

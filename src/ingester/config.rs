@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::InstanceLimits;
 use crate::ring::config::LifecyclerConfig;
 use crate::units::Millis;
+use crate::upstream::config::{UpstreamConfig, UpstreamConfigError};
 
 /// Admission and series counting, under Cortex's names where Cortex has the thing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,6 +13,10 @@ use crate::units::Millis;
 pub struct IngesterConfig {
     pub lifecycler: LifecyclerConfig,
     pub instance_limits: InstanceLimits,
+    /// The ingester that we stand before; without an address we keep the series ourselves.
+    pub upstream: UpstreamConfig,
+    /// Id in the ring of the ingester behind us, whose place we watch; empty takes ours.
+    pub instance_id: String,
 
     /// Period of the cycle that recounts active and owned series.
     pub active_series_metrics_update_period: Millis,
@@ -40,6 +45,17 @@ pub struct IngesterConfig {
     pub check_ingestion_limits: CheckIngestionLimits,
     /// Metadata not seen for this long is dropped.
     pub metadata_retain_period: Millis,
+    /// How often distributors check the health of their clients: their
+    /// `-distributor.client-cleanup-period`. After a start behind distributors health checks
+    /// fail for so long and a margin.
+    ///
+    /// One that pushes by stream opens its streams anew only with a new client, and makes one
+    /// when a check has failed: without this a quick restart would leave it answering 500 for us
+    /// to every push, for good. Pushes are taken all the while.
+    pub client_cleanup_period: Millis,
+    /// How long health checks fail before a drain closes the listeners; only before an upstream.
+    /// (An ingester of its own leaves the ring first, which sends the pushes elsewhere.)
+    pub drain_announce_period: Millis,
 }
 
 /// How a cluster-wide series limit becomes this instance's share.
@@ -75,6 +91,8 @@ pub enum IngesterConfigError {
     ZeroPeriod { flag: &'static str },
     #[error("{flag} is {value}; it must be a number of 0 or more, 0 for no limit")]
     NoRate { flag: &'static str, value: String },
+    #[error(transparent)]
+    Upstream(#[from] UpstreamConfigError),
 }
 
 impl Default for IngesterConfig {
@@ -82,6 +100,8 @@ impl Default for IngesterConfig {
         Self {
             lifecycler: LifecyclerConfig::default(),
             instance_limits: InstanceLimits::default(),
+            upstream: UpstreamConfig::default(),
+            instance_id: String::new(),
             active_series_metrics_update_period: Millis::from_secs(60),
             active_series_metrics_idle_timeout: Millis::from_secs(600),
             owned_series_metrics_enabled: true,
@@ -94,6 +114,8 @@ impl Default for IngesterConfig {
             admin_limit_message: "please contact administrator to raise it".into(),
             check_ingestion_limits: CheckIngestionLimits::Auto,
             metadata_retain_period: Millis::from_secs(600),
+            client_cleanup_period: Millis::from_secs(15),
+            drain_announce_period: Millis::from_secs(15),
         }
     }
 }
@@ -133,6 +155,7 @@ impl IngesterConfig {
                 value: rate.to_string(),
             });
         }
+        self.upstream.validate()?;
         Ok(())
     }
 

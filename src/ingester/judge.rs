@@ -11,7 +11,7 @@ use crate::ingester::push::{Push, Row, RowState, Scratch};
 use crate::ingester::{PushError, texts};
 use crate::labels::{LabelSetText, ring_key};
 use crate::limits::LabelSets;
-use crate::series::{Admitted, Item, Kind, NewSeries, Refusal, Verdict};
+use crate::series::{Admitted, Item, Kind, NewSeries, Refusal};
 use crate::store::{Sample as StoredSample, SeriesKind, Store, StoredValue, Writer};
 
 /// Most characters in an exemplar's names and values together: OpenMetrics' bound.
@@ -37,16 +37,17 @@ struct Judged {
 }
 
 impl Push<'_> {
-    /// Judges a series point by point.
+    /// Judges a series point by point. Why it may not come to be, if so.
     pub(super) fn judge(
         &mut self,
         row: &Row,
         scratch: &mut Scratch,
         mut writer: Option<&mut Writer<'_>>,
-    ) -> Result<(), PushError> {
+    ) -> Result<Option<Refusal>, PushError> {
         self.check_order(row)?;
         let known = match row.state {
-            RowState::Left(verdict) => verdict != Verdict::New,
+            RowState::New => false,
+            RowState::Known => true,
             _ => self.tenant.series.contains(row.identity),
         };
         let newest = match &self.ingester.store {
@@ -80,7 +81,8 @@ impl Push<'_> {
             scratch.learnt.push((row.identity, newest_ms));
         }
         let exists = known || matches!(judged.admission, Some(Ok(_)));
-        self.take_exemplars(row, exists, writer)
+        self.take_exemplars(row, exists, writer)?;
+        Ok(judged.admission.and_then(Result::err))
     }
 
     /// Labels out of order fail the whole push, as in Cortex: a distributor never sends them.
@@ -114,7 +116,7 @@ impl Push<'_> {
         }
         let admission = match judged.admission {
             Some(admission) => admission,
-            None => *judged.admission.insert(self.admit(row, scratch)?),
+            None => *judged.admission.insert(self.admit_series(row, scratch)?),
         };
         if let Err(refusal) = admission {
             self.refuse(row, refusal, scratch)?;
@@ -154,13 +156,16 @@ impl Push<'_> {
         let Err(error) = histogram.validate() else {
             return Ok(true);
         };
+        if self.ingester.role.has_upstream {
+            return Ok(false); // the upstream will say so
+        }
         let (body, series) = (self.body, row.series);
         self.fail(|| texts::ingest(&error, point.timestamp_ms, &series.labels_text(body)));
         Ok(false)
     }
 
     /// Creates the series, or gives a known one its late touch.
-    fn admit(
+    fn admit_series(
         &mut self,
         row: &Row,
         scratch: &mut Scratch,

@@ -13,9 +13,41 @@ use crate::ingester::views::TenantView;
 use crate::series::InForce;
 use std::sync::Arc;
 
+/// What an upstream exports under the same name for the same pushes: summed over both, everything
+/// would count twice. Refusals stay, since ours and the upstream's add up, and so do the numbers
+/// that our own limits go by.
+pub const UPSTREAMS_OWN: [&str; 19] = [
+    "cortex_ingester_active_native_histogram_series",
+    "cortex_ingester_active_series",
+    "cortex_ingester_ingested_exemplars_failures_total",
+    "cortex_ingester_ingested_exemplars_total",
+    "cortex_ingester_ingested_metadata_failures_total",
+    "cortex_ingester_ingested_metadata_total",
+    "cortex_ingester_ingested_native_histograms_failures_total",
+    "cortex_ingester_ingested_native_histograms_total",
+    "cortex_ingester_ingested_samples_failures_total",
+    "cortex_ingester_ingested_samples_total",
+    "cortex_ingester_limits_per_labelset",
+    "cortex_ingester_memory_metadata",
+    "cortex_ingester_memory_metadata_created_total",
+    "cortex_ingester_memory_metadata_removed_total",
+    "cortex_ingester_memory_series",
+    "cortex_ingester_memory_series_created_total",
+    "cortex_ingester_memory_series_removed_total",
+    "cortex_ingester_memory_users",
+    "cortex_ingester_usage_per_labelset",
+];
+
 impl Ingester {
     /// Adds all families of the ingester.
     pub fn read_metrics(&self, clock: &Clock, families: &mut Families) {
+        self.read_families(clock, families);
+        if self.config.upstream.is_set() {
+            families.leave_out(&UPSTREAMS_OWN);
+        }
+    }
+
+    fn read_families(&self, clock: &Clock, families: &mut Families) {
         let now = clock.now();
         let mut tenants = self.tenants.all();
         tenants.sort_by(|a, b| a.id.cmp(&b.id));

@@ -16,6 +16,8 @@ pub mod acceptance;
 pub mod admission;
 pub mod config;
 pub mod counters;
+pub mod following;
+pub mod forward;
 mod gate;
 mod judge;
 pub mod metadata;
@@ -50,7 +52,7 @@ use crate::sync::{AtomicI64, AtomicU8, Ordering};
 use crate::tenant::TenantId;
 use crate::wire::DecodeError;
 
-use admission::{Admission, Overload};
+use admission::{Admission, Overload, Permit};
 use config::IngesterConfig;
 use counters::{DiscardReason, InstanceCounters};
 use passes::RecountLog;
@@ -79,6 +81,8 @@ pub struct Role {
     /// Write requests are sharded by all labels; without it global limits mean nothing here.
     pub shard_by_all_labels: bool,
     pub shuffle_sharding: bool,
+    /// Another ingester stands behind us and stores what we admit: see `forward.rs`.
+    pub has_upstream: bool,
 }
 
 /// What is answered to a push that went well.
@@ -201,7 +205,7 @@ impl Ingester {
         scratch: &mut Scratch,
         now: Now,
     ) -> Result<Pushed, PushError> {
-        let request = scratch.read(body)?;
+        let request = scratch.read(body, &self.hasher)?;
         let tenant = self.enter(id, instance)?;
         tenant.note_push(now);
         let standing = tenant.standing.load();
@@ -226,6 +230,11 @@ impl Ingester {
                 Err(error)
             }
         }
+    }
+
+    /// What is in memory is being found out; no pushes yet.
+    pub fn starting(&self) {
+        self.set_state(State::Starting);
     }
 
     /// From here on pushes are taken.
@@ -269,7 +278,7 @@ impl Ingester {
         }
     }
 
-    fn admit(&self, limits: &InstanceLimits) -> Result<admission::Permit<'_>, Overload> {
+    fn admit(&self, limits: &InstanceLimits) -> Result<Permit, Overload> {
         let admitted = self.admission.admit(limits);
         match &admitted {
             Ok(_) => {}
@@ -333,7 +342,11 @@ impl Ingester {
         if self.config.limits_parity { KindRule::AtWake } else { KindRule::Latest }
     }
 
+    /// Whether exemplars are judged here, where they are kept.
     fn keeps_exemplars(&self, standing: &Standing) -> bool {
+        if self.role.has_upstream {
+            return false;
+        }
         match standing.limits.max_exemplars {
             0 => self.store.is_some(),
             max => max > 0,

@@ -13,7 +13,7 @@ use crate::ingester::metadata::Noted;
 use crate::ingester::standing::Standing;
 use crate::ingester::tenants::Tenant;
 use crate::ingester::{Ingester, PushError, Pushed, texts};
-use crate::labels::Identity;
+use crate::labels::{Identity, IdentityHasher};
 use crate::series::{Batch, Item, Kind, Order, Rules, Tick, Verdict};
 use crate::store::{BLOCK_MS, Store, Writer};
 use crate::tenant::TenantId;
@@ -38,6 +38,8 @@ pub(super) struct Scratch {
     /// Newest times of judged series, for the tracker to learn once they are stored.
     pub(super) learnt: Vec<(Identity, i64)>,
     pub(super) label_sets: Vec<u16>,
+    /// Rows whose series was refused.
+    pub(super) refused: Vec<u32>,
 }
 
 /// One series of the request.
@@ -54,8 +56,10 @@ pub(super) enum RowState {
     Empty,
     /// Settled by the touch.
     Touched,
-    /// Left by the touch.
-    Left(Verdict),
+    /// Left by the touch, which knows no such series.
+    New,
+    /// Left by the touch, though it knows the series.
+    Known,
     /// Not touched: some of its samples may be refused by themselves.
     Doubtful,
 }
@@ -86,6 +90,7 @@ pub(super) struct Push<'a> {
     pub(super) tenant: &'a Tenant,
     pub(super) standing: &'a Standing,
     pub(super) body: &'a [u8],
+    summary: Summary,
     pub(super) rules: Rules,
     pub(super) now: Now,
     /// Histograms are taken: enabled for the tenant, and within its rate.
@@ -99,13 +104,20 @@ pub(super) struct Push<'a> {
 
 impl Scratch {
     /// Reads and checks a whole request; a malformed one has changed nothing.
-    pub(super) fn read<'a>(&mut self, body: &'a [u8]) -> Result<Request<'a>, DecodeError> {
+    pub(super) fn read<'a>(
+        &mut self,
+        body: &'a [u8],
+        hasher: &IdentityHasher,
+    ) -> Result<Request<'a>, DecodeError> {
         self.rows.clear();
         self.held.clear();
         self.learnt.clear();
+        self.refused.clear();
         let mut request = WriteRequest::new(body, &mut self.arena)?;
         while let Some(series) = request.next_series()? {
-            self.rows.push(Row { series, identity: Identity(0), state: RowState::Empty });
+            // Hashed while the labels are near: a second pass would fetch them once more.
+            let identity = hasher.identity(request.labels(&series));
+            self.rows.push(Row { series, identity, state: RowState::Empty });
         }
         Ok(Request { body, summary: request.summary, metadata: request.metadata().collect() })
     }
@@ -134,6 +146,7 @@ impl<'a> Push<'a> {
             tenant,
             standing,
             body: request.body,
+            summary: request.summary,
             rules,
             now,
             takes_histograms: standing.limits.enable_native_histograms,
@@ -164,10 +177,9 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
         metadata: &Noted<'_>,
     ) -> Result<(Tally, Option<String>), PushError> {
-        self.touch_known(scratch);
         let stored = match &self.ingester.store {
             Some(store) => self.admit_and_store(scratch, store, metadata),
-            None => self.admit_all(scratch, None),
+            None => self.admit(scratch),
         };
         match stored {
             Ok(()) => {
@@ -181,13 +193,27 @@ impl<'a> Push<'a> {
         stored.map(|()| (self.tally, self.first_failure))
     }
 
-    /// One pass that computes identities, then one touch of all series that look plain.
-    fn touch_known(&mut self, scratch: &mut Scratch) {
-        let Scratch { arena, rows, batch, item_rows, .. } = scratch;
+    /// Admits and counts every series; whoever has to store them is somebody else.
+    pub(super) fn admit(&mut self, scratch: &mut Scratch) -> Result<(), PushError> {
+        let settled = self.touch_known(scratch);
+        if settled && (self.summary.exemplars == 0 || self.ingester.role.has_upstream) {
+            self.take_everything(scratch);
+            return Ok(());
+        }
+        self.admit_all(scratch, None)
+    }
+
+    /// What was found, once all is admitted.
+    pub(super) fn into_outcome(self) -> (Tally, Option<String>) {
+        (self.tally, self.first_failure)
+    }
+
+    /// One touch of all series that look plain. Whether that settled every series of the push.
+    fn touch_known(&mut self, scratch: &mut Scratch) -> bool {
+        let Scratch { rows, batch, item_rows, .. } = scratch;
         batch.clear();
         item_rows.clear();
         for (at, row) in rows.iter_mut().enumerate() {
-            row.identity = self.ingester.hasher.identity(row.series.labels(self.body, arena));
             row.state = self.first_look(&row.series);
             if row.state != RowState::Touched {
                 continue;
@@ -208,8 +234,20 @@ impl<'a> Push<'a> {
         self.tenant.series.touch(batch, order, self.tick());
         for slow in batch.slow() {
             let row = item_rows[slow.item as usize] as usize;
-            rows[row].state = RowState::Left(slow.verdict);
+            rows[row].state = match slow.verdict {
+                Verdict::New => RowState::New,
+                _ => RowState::Known,
+            };
         }
+        item_rows.len() == rows.len() && batch.slow().is_empty()
+    }
+
+    /// Counts a push that the touch has settled whole, of which nothing has to be written.
+    fn take_everything(&mut self, scratch: &Scratch) {
+        self.tally.samples = self.summary.samples;
+        self.tally.histograms = self.summary.histograms;
+        let times = scratch.rows.iter().filter_map(|row| row.series.time_range_ms());
+        self.tally.times_ms = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
     }
 
     /// What a series is before anybody has looked for it.
@@ -274,6 +312,7 @@ impl<'a> Push<'a> {
                 unit: entry.unit,
             })?;
         }
+        self.touch_known(scratch);
         self.admit_all(scratch, Some(&mut writer))?;
         writer.commit()?;
         Ok(())
@@ -286,12 +325,15 @@ impl<'a> Push<'a> {
         mut writer: Option<&mut Writer<'_>>,
     ) -> Result<(), PushError> {
         for at in 0..scratch.rows.len() {
-            let row = scratch.rows[at];
             let writer = writer.as_deref_mut();
-            match row.state {
-                RowState::Touched => self.take_whole(&row, writer)?,
-                RowState::Empty => self.take_nothing(&row, writer)?,
-                RowState::Left(_) | RowState::Doubtful => self.judge(&row, scratch, writer)?,
+            match &scratch.rows[at] {
+                row if row.state == RowState::Touched => self.take_whole(row, writer)?,
+                row if row.state == RowState::Empty => self.take_nothing(row, writer)?,
+                &row => {
+                    if self.judge(&row, scratch, writer)?.is_some() {
+                        scratch.refused.push(at as u32);
+                    }
+                }
             }
         }
         Ok(())

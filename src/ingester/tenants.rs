@@ -37,6 +37,8 @@ pub struct Tenant {
     /// Items per second, by where they came from.
     pub api_rate: Ewma,
     pub rule_rate: Ewma,
+    /// What the last poll of the upstream told; zeros without an upstream.
+    pub upstream: UpstreamFigures,
     /// When the last push came, by the steady clock: what is in use does not vanish.
     pushed_at_ns: AtomicI64,
     gate: Gate,
@@ -53,6 +55,7 @@ impl Tenant {
             standing: ArcSwap::new(standing),
             api_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
             rule_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
+            upstream: UpstreamFigures::default(),
             pushed_at_ns: AtomicI64::new(0),
             gate: Gate::default(),
         }
@@ -65,6 +68,16 @@ impl Tenant {
     pub fn pushed_at_ns(&self) -> i64 {
         self.pushed_at_ns.load(Ordering::Relaxed)
     }
+}
+
+/// Series of a tenant upstream, as metrics show them. Statistics, each by itself.
+#[derive(Default)]
+pub struct UpstreamFigures {
+    pub series: AtomicI64,
+    /// Series that no listing names.
+    pub residue: AtomicI64,
+    /// Series beyond ours and the residue.
+    pub drift: AtomicI64,
 }
 
 /// Keeps its tenant in the map while it lives.
@@ -131,6 +144,11 @@ impl Tenants {
     pub fn visit(&self, id: &TenantId) -> Option<Visit> {
         let map = self.map.read().expect("no panic under this lock");
         map.get(id).and_then(Visit::enter)
+    }
+
+    /// A tenant that is there, without entering it.
+    pub fn get(&self, id: &TenantId) -> Option<Arc<Tenant>> {
+        self.map.read().expect("no panic under this lock").get(id).cloned()
     }
 
     /// Every tenant there is now, in no order.

@@ -32,6 +32,7 @@ fn ingester(store: Arc<Store>) -> Ingester {
             behind_distributors: true,
             shard_by_all_labels: true,
             shuffle_sharding: false,
+            has_upstream: false,
         },
         ring: Arc::new(Ring::new(ring, 600_000)),
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),

@@ -429,6 +429,15 @@ impl Ledger {
         Some(sets.counts.get(usize::from(index)).copied().unwrap_or_default())
     }
 
+    pub(super) fn labels_unknown(&self) -> bool {
+        self.metrics.as_ref().is_some_and(|metrics| !metrics.known())
+            || self.label_sets.as_ref().is_some_and(|sets| !sets.combinations.known())
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.loading.is_some()
+    }
+
     /// Until loading ends there are at least `upstream` series and those created since.
     pub(super) fn begin_loading(&mut self, upstream: u64) {
         self.loading = Some(upstream);

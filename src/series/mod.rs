@@ -27,6 +27,7 @@ mod assigned;
 mod batch;
 pub mod head;
 mod in_force;
+mod index;
 mod intern;
 mod last;
 mod layout;
@@ -121,6 +122,9 @@ struct Books {
     layout: Layout,
 }
 
+/// Series of a lock that a touch looks for at once; as many as a usual group has.
+const LOOK_AHEAD: usize = 16;
+
 impl SeriesStore {
     pub fn new(options: Options, view: View, totals: Arc<Totals>) -> Self {
         let layout = Layout::new(options.stripe_series_max);
@@ -149,13 +153,31 @@ impl SeriesStore {
         for group in groups {
             let mut woken = Activity::default();
             let mut stripes = set.lock_all(group.lock);
-            for &member in group.members {
-                let item = &group.items[member as usize];
-                let stripe = &mut stripes[set.place_of(item.identity)];
-                match stripe.touch(item, how, &mut woken) {
-                    None => {}
-                    Some(Verdict::New) if stripe.moved_to().is_some() => moved.push(member),
-                    Some(verdict) => slow.push(Slow { item: member, verdict }),
+            for members in group.members.chunks(LOOK_AHEAD) {
+                let items = || members.iter().map(|&member| &group.items[member as usize]);
+                // Three short loops instead of a long one: in each the CPU waits for the memory
+                // of all members at once.
+                let mut rows = [0; LOOK_AHEAD];
+                for (row, item) in rows.iter_mut().zip(items()) {
+                    *row = stripes[set.place_of(item.identity)].likely(item.identity);
+                }
+                let mut ready = [false; LOOK_AHEAD];
+                for ((ready, &row), item) in ready.iter_mut().zip(&rows).zip(items()) {
+                    *ready = stripes[set.place_of(item.identity)].is_ready(item.identity, row);
+                }
+                for (at, &member) in members.iter().enumerate() {
+                    let item = &group.items[member as usize];
+                    let stripe = &mut stripes[set.place_of(item.identity)];
+                    let verdict = if ready[at] {
+                        stripe.touch_ready(rows[at], item, how)
+                    } else {
+                        stripe.touch(item, how, &mut woken)
+                    };
+                    match verdict {
+                        None => {}
+                        Some(Verdict::New) if stripe.moved_to().is_some() => moved.push(member),
+                        Some(verdict) => slow.push(Slow { item: member, verdict }),
+                    }
                 }
             }
             // Under the stripes' lock: a cycle must not take off what is not yet added.
@@ -199,6 +221,9 @@ impl SeriesStore {
             sets,
         };
         self.enter(ledger, &mut stripe, &entry);
+        if !owned {
+            self.mirror.created_not_owned.fetch_add(1, Ordering::Relaxed);
+        }
         ledger.note_created_while_loading();
         drop(stripe);
         self.pay_for_split(&mut books);
@@ -277,6 +302,7 @@ impl SeriesStore {
         let entry = Entry { identity, last, newest_ms, key: new.ring_key, metric, sets };
         self.totals.add(ledger.owns(entry.key));
         self.enter(ledger, &mut stripe, &entry);
+        self.mirror.restored.fetch_add(1, Ordering::Relaxed);
         drop(stripe);
         self.pay_for_split(&mut books);
         true
@@ -338,6 +364,11 @@ impl SeriesStore {
         self.books().ledger.end_loading();
     }
 
+    /// Not all series that there are have entries yet, so a refusal may be for a known series.
+    pub fn is_loading(&self) -> bool {
+        self.books().ledger.is_loading()
+    }
+
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().expect("no holder of a tenant's books panics")
     }
@@ -393,7 +424,7 @@ impl SeriesStore {
     /// Puts an entry into its stripe and every count but the instance's.
     fn enter(&self, ledger: &mut Ledger, stripe: &mut Stripe, entry: &Entry) {
         stripe.insert(*entry, ledger.generations());
-        let owned = ledger.add(&facts(entry));
+        ledger.add(&facts(entry));
         if entry.last.active() {
             self.mirror.woke(activity(entry));
         }
@@ -401,9 +432,6 @@ impl SeriesStore {
             self.mirror.pending.fetch_add(1, Ordering::Relaxed);
         }
         self.mirror.created.fetch_add(1, Ordering::Relaxed);
-        if !owned {
-            self.mirror.created_not_owned.fetch_add(1, Ordering::Relaxed);
-        }
         self.publish(ledger);
     }
 

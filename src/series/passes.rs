@@ -30,6 +30,19 @@ impl SeriesStore {
         }
     }
 
+    /// Shows `look` every entry, for counting what a purge would take. It runs under the locks and
+    /// has to be short.
+    pub fn survey(&self, mut look: impl FnMut(&Candidate)) {
+        let set = self.stripes.load_full();
+        let mut at = Prefix::START;
+        while at < Prefix::END {
+            at = follow(&set, at, |stripe, end| {
+                stripe.survey(&mut look);
+                end
+            });
+        }
+    }
+
     /// The head has dropped samples older than `newest_before_ms`: series that have nothing newer
     /// go. `unknown` decides on those whose newest time nobody has told us. `removed` gets the
     /// removed ones, a stripe's at a time and outside the locks. Returns how many there were.
@@ -193,6 +206,11 @@ impl SeriesStore {
                 stripe.learn_newest(row, newest_ms);
             }
         });
+    }
+
+    /// Metrics or label sets are counted and not known: the labels of some series are missing.
+    pub fn labels_unknown(&self) -> bool {
+        self.books().ledger.labels_unknown()
     }
 
     /// Splits one stripe if stripes are too long. Creations do so as they go; a caller with time

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::batch::{Item, Kind, Order, Verdict};
+use super::index::Index;
 use super::intern::Slot;
 use super::last::{Activity, KindRule, Last, Tick, settle_idle};
 use super::layout::StripeSet;
@@ -75,6 +76,8 @@ pub struct Candidate {
     /// `None` when nobody has told us, as after a listing.
     pub newest_ms: Option<i64>,
     pub touched: Tick,
+    /// A request has created it and not ended yet: it stays, whatever is decided here.
+    pub held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +121,7 @@ fn words(identity: Identity) -> [u64; 2] {
 
 #[derive(Default)]
 pub(super) struct Stripe {
-    index: HashTable<u32>,
+    index: Index,
     hot: Vec<Hot>,
     last: Vec<Last>,
     key: Vec<RingKey>,
@@ -132,7 +135,7 @@ pub(super) struct Stripe {
 impl Stripe {
     pub(super) fn with_capacity(rows: usize) -> Self {
         Self {
-            index: HashTable::with_capacity(rows),
+            index: Index::with_capacity(rows),
             hot: Vec::with_capacity(rows),
             last: Vec::with_capacity(rows),
             key: Vec::with_capacity(rows),
@@ -152,9 +155,7 @@ impl Stripe {
     #[inline]
     pub(super) fn find(&self, identity: Identity) -> Option<usize> {
         let (hot, words) = (&self.hot, words(identity));
-        self.index
-            .find(hash(identity), |&row| hot[row as usize].id == words)
-            .map(|&row| row as usize)
+        self.index.find(hash(identity), |row| hot.get(row).is_some_and(|hot| hot.id == words))
     }
 
     pub(super) fn entry(&self, row: usize, generations: Generations) -> Entry {
@@ -183,21 +184,56 @@ impl Stripe {
         let Some(row) = self.find(item.identity) else {
             return Some(Verdict::New);
         };
-        let last = self.last[row];
-        if last.pending() {
+        if self.last[row].pending() {
             return Some(Verdict::Pending);
         }
-        let newest_ms = self.hot[row].newest_ms;
-        if let Order::Strict { since_ms } = how.order
-            && (newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms)
-        {
-            return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
-        }
-        if item.kind != last.kind() && self.kind_after(row, item.kind, how.kinds) == item.kind {
-            return Some(Verdict::KindChange);
+        if let Some(verdict) = self.objection(row, item, how) {
+            return Some(verdict);
         }
         self.mark_seen(row, item, how.now, woken);
         None
+    }
+
+    /// The row that an identity most likely has, for [`Self::is_ready`] to confirm.
+    #[inline]
+    pub(super) fn likely(&self, identity: Identity) -> u32 {
+        self.index.likely(hash(identity))
+    }
+
+    /// Whether the row is this identity's, active, and nobody's to confirm.
+    #[inline]
+    pub(super) fn is_ready(&self, identity: Identity, row: u32) -> bool {
+        let (row, words) = (row as usize, words(identity));
+        let is_it = self.hot.get(row).is_some_and(|hot| hot.id == words);
+        let at_rest = self.last.get(row).is_some_and(|last| last.active() & !last.pending());
+        // Both are read whatever the first says, so that the CPU waits for them at once.
+        is_it & at_rest
+    }
+
+    /// [`Self::touch`] of a row that is ready.
+    #[inline]
+    pub(super) fn touch_ready(&mut self, row: u32, item: &Item, how: How) -> Option<Verdict> {
+        let row = row as usize;
+        if let Some(verdict) = self.objection(row, item, how) {
+            return Some(verdict);
+        }
+        self.last[row] = self.last[row].touched(how.now);
+        self.learn_newest(row, item.newest_ms);
+        None
+    }
+
+    /// Why a known series needs more than two timestamps.
+    #[inline]
+    fn objection(&self, row: usize, item: &Item, how: How) -> Option<Verdict> {
+        if let Order::Strict { since_ms } = how.order {
+            let newest_ms = self.hot[row].newest_ms;
+            if newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms {
+                return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
+            }
+        }
+        let changes = item.kind != self.last[row].kind()
+            && self.kind_after(row, item.kind, how.kinds) == item.kind;
+        changes.then_some(Verdict::KindChange)
     }
 
     /// The kind that a touch with a sample of kind `kind` leaves the entry with.
@@ -218,10 +254,10 @@ impl Stripe {
             woken.note(last.kind());
         }
         self.last[row] = last.touched(now);
-        let hot = &mut self.hot[row];
-        hot.newest_ms = hot.newest_ms.max(item.newest_ms);
+        self.learn_newest(row, item.newest_ms);
     }
 
+    #[inline]
     pub(super) fn learn_newest(&mut self, row: usize, newest_ms: i64) {
         let hot = &mut self.hot[row];
         hot.newest_ms = hot.newest_ms.max(newest_ms);
@@ -240,19 +276,13 @@ impl Stripe {
         self.metric.insert(row, generations.metric, entry.metric);
         self.sets.insert(row, generations.sets, entry.sets);
         let hot = &self.hot;
-        let index_row = u32::try_from(row).expect("a stripe is split long before 2^32 rows");
-        self.index.insert_unique(hash(entry.identity), index_row, |&row| {
-            hash(hot[row as usize].identity())
-        });
+        self.index.insert(hash(entry.identity), row, |row| hash(hot[row].identity()));
     }
 
     /// Takes a row out; the last row takes its place.
     pub(super) fn remove(&mut self, row: usize) {
         let identity = self.hot[row].identity();
-        let row_index = row as u32;
-        if let Ok(found) = self.index.find_entry(hash(identity), |&at| at == row_index) {
-            found.remove();
-        }
+        self.index.remove(hash(identity), row);
         if self.last[row].pending() {
             self.forget_holders(identity);
         }
@@ -262,12 +292,7 @@ impl Stripe {
         self.metric.swap_remove(row);
         self.sets.swap_remove(row);
         if row < self.hot.len() {
-            let from = self.hot.len() as u32;
-            let at = self
-                .index
-                .find_mut(hash(self.hot[row].identity()), |&at| at == from)
-                .expect("every row is in the index");
-            *at = row_index;
+            self.index.renumber(hash(self.hot[row].identity()), self.hot.len(), row);
         }
     }
 
@@ -283,12 +308,8 @@ impl Stripe {
         let mut keep = vec![true; self.len()];
         let mut dropped = 0;
         for (row, keep) in keep.iter_mut().enumerate() {
-            let candidate = Candidate {
-                identity: self.hot[row].identity(),
-                newest_ms: known(self.hot[row].newest_ms),
-                touched: self.last[row].tick(),
-            };
-            if fate(&candidate) == Fate::Drop && !self.held(row) {
+            let candidate = self.candidate(row);
+            if fate(&candidate) == Fate::Drop && !candidate.held {
                 removed(&self.entry(row, generations));
                 *keep = false;
                 dropped += 1;
@@ -305,6 +326,22 @@ impl Stripe {
         }
         if dropped > 0 {
             self.give_back_slack();
+        }
+    }
+
+    /// Shows every entry as [`Self::sweep`] would.
+    pub(super) fn survey(&self, mut look: impl FnMut(&Candidate)) {
+        for row in 0..self.len() {
+            look(&self.candidate(row));
+        }
+    }
+
+    fn candidate(&self, row: usize) -> Candidate {
+        Candidate {
+            identity: self.hot[row].identity(),
+            newest_ms: known(self.hot[row].newest_ms),
+            touched: self.last[row].tick(),
+            held: self.held(row),
         }
     }
 
@@ -460,18 +497,13 @@ impl Stripe {
         if !self.sets.slots.is_empty() {
             retain(&mut self.sets.slots, keep);
         }
-        self.index.clear();
         let hot = &self.hot;
-        for (row, entry) in hot.iter().enumerate() {
-            self.index.insert_unique(hash(entry.identity()), row as u32, |&row| {
-                hash(hot[row as usize].identity())
-            });
-        }
+        self.index.rebuild(hot.len(), |row| hash(hot[row].identity()));
         if !self.holders.is_empty() {
             let (index, hot) = (&self.index, &self.hot);
             self.holders.retain(|held| {
                 let words = words(held.identity);
-                index.find(hash(held.identity), |&row| hot[row as usize].id == words).is_some()
+                index.find(hash(held.identity), |row| hot[row].id == words).is_some()
             });
         }
     }
@@ -489,7 +521,7 @@ impl Stripe {
         self.metric.slots.shrink_to(room);
         self.sets.slots.shrink_to(room);
         let hot = &self.hot;
-        self.index.shrink_to(room, |&row| hash(hot[row as usize].identity()));
+        self.index.lay_out(room, |row| hash(hot[row].identity()));
     }
 }
 

@@ -88,7 +88,9 @@ pub struct Counts {
     /// Created and not confirmed: in flight, or left undecided by a request that failed.
     pub pending: u64,
     pub created_total: u64,
-    /// Created while the view in force did not assign them to us.
+    /// Of these, entered because they were there before us, not because somebody wrote them.
+    pub restored_total: u64,
+    /// Written first while the view in force did not assign them to us.
     pub created_not_owned_total: u64,
     pub removed_total: u64,
     /// Attempts to create that only the limit on owned series would have admitted, as far as
@@ -114,6 +116,7 @@ pub(super) struct Mirror {
     pub(super) active_native_histogram: AtomicU64,
     pub(super) pending: AtomicU64,
     pub(super) created: AtomicU64,
+    pub(super) restored: AtomicU64,
     pub(super) created_not_owned: AtomicU64,
     pub(super) removed: AtomicU64,
     pub(super) shadow_admitted: AtomicU64,
@@ -133,6 +136,7 @@ impl Mirror {
             active_native_histogram: read(&self.active_native_histogram),
             pending: read(&self.pending),
             created_total: read(&self.created),
+            restored_total: read(&self.restored),
             created_not_owned_total: read(&self.created_not_owned),
             removed_total: read(&self.removed),
             shadow_admitted_total: read(&self.shadow_admitted),

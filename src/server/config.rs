@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::tls::{ServerTlsConfig, ServerTlsConfigError};
 use crate::units::Millis;
 
 /// The two listeners and the logs: the `server:` block, under Cortex's names.
@@ -41,6 +42,8 @@ pub struct ServerConfig {
     pub grpc_server_keepalive_time: Millis,
     /// A connection whose ping is not answered for so long is closed.
     pub grpc_server_keepalive_timeout: Millis,
+    pub http_tls_config: ServerTlsConfig,
+    pub grpc_tls_config: ServerTlsConfig,
     pub log_format: LogFormat,
     pub log_level: LogLevel,
 }
@@ -75,6 +78,8 @@ pub enum ServerConfigError {
     Zero { flag: &'static str },
     #[error("{flag} is {address:?}, which is no IP address")]
     Address { flag: &'static str, address: String },
+    #[error("{flags}: {error}")]
+    Tls { flags: &'static str, error: ServerTlsConfigError },
 }
 
 impl Default for ServerConfig {
@@ -94,6 +99,8 @@ impl Default for ServerConfig {
             grpc_server_max_concurrent_streams: 10_000,
             grpc_server_keepalive_time: Millis::from_secs(2 * 3600),
             grpc_server_keepalive_timeout: Millis::from_secs(20),
+            http_tls_config: ServerTlsConfig::default(),
+            grpc_tls_config: ServerTlsConfig::default(),
             log_format: LogFormat::Logfmt,
             log_level: LogLevel::Info,
         }
@@ -118,6 +125,12 @@ impl ServerConfig {
         ];
         if let Some((flag, _)) = positive.into_iter().find(|(_, number)| *number == 0) {
             return Err(ServerConfigError::Zero { flag });
+        }
+        for (flags, tls) in [
+            ("-server.http-tls-*", &self.http_tls_config),
+            ("-server.grpc-tls-*", &self.grpc_tls_config),
+        ] {
+            tls.validate().map_err(|error| ServerConfigError::Tls { flags, error })?;
         }
         self.http_address().and(self.grpc_address()).map(|_| ())
     }

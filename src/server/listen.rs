@@ -1,32 +1,57 @@
-//! Listening: accepted connections without Nagle's delay, and not more than the bound.
+//! Listening: accepted connections without Nagle's delay, not more than the bound, in TLS where
+//! the listener has a certificate.
+//!
+//! A handshake is a part of its connection's own first read or write, so that a slow client
+//! keeps nobody else waiting.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::tls::ServerTls;
 
 /// How long to wait when a connection could not be accepted: out of file handles, most likely,
 /// and asking again at once would burn a core until one is free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
+/// How long a client may take to come to terms on TLS. Go's handshakes are bounded by the same.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
 /// A bound socket. Connections over the bound wait in the system's queue.
 pub struct Listener {
     socket: TcpListener,
     places: Option<Arc<Semaphore>>,
+    tls: Option<Arc<ServerTls>>,
 }
 
 /// One connection; it gives its place back when it is dropped.
 pub struct Connection {
-    stream: TcpStream,
+    wire: Wire,
+    info: TcpConnectInfo,
     _place: Option<OwnedSemaphorePermit>,
+}
+
+enum Wire {
+    Plain(TcpStream),
+    Handshake {
+        accepting: Box<Accept<TcpStream>>,
+        timeout: Pin<Box<Sleep>>,
+    },
+    Tls(Box<TlsStream<TcpStream>>),
+    /// The handshake failed.
+    Broken,
 }
 
 impl Listener {
@@ -34,7 +59,12 @@ impl Listener {
     pub async fn bind(address: SocketAddr, connections_max: usize) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let places = (connections_max > 0).then(|| Arc::new(Semaphore::new(connections_max)));
-        Ok(Self { socket, places })
+        Ok(Self { socket, places, tls: None })
+    }
+
+    /// Speaks TLS with these certificates, or plainly without.
+    pub fn with_tls(self, tls: Option<Arc<ServerTls>>) -> Self {
+        Self { tls, ..self }
     }
 
     pub fn local_address(&self) -> io::Result<SocketAddr> {
@@ -56,13 +86,25 @@ impl Listener {
                         tracing::debug!(%error, "connection was closed before it was served");
                         continue;
                     }
-                    return Connection { stream, _place: place };
+                    return Connection {
+                        info: stream.connect_info(),
+                        wire: self.wire(stream),
+                        _place: place,
+                    };
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
+        }
+    }
+
+    fn wire(&self, stream: TcpStream) -> Wire {
+        let Some(tls) = &self.tls else { return Wire::Plain(stream) };
+        Wire::Handshake {
+            accepting: Box::new(TlsAcceptor::from(tls.current()).accept(stream)),
+            timeout: Box::pin(sleep(HANDSHAKE_MAX)),
         }
     }
 
@@ -77,15 +119,48 @@ impl Listener {
 impl Connection {
     /// Unknown when the peer has already gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.stream.peer_addr().ok()
+        self.info.remote_addr()
+    }
+
+    /// The handshake, until it is over; then at once what bytes go through.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Open<'_>>> {
+        if let Wire::Handshake { accepting, timeout } = &mut self.wire {
+            let outcome = match Pin::new(accepting).poll(cx) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending if timeout.as_mut().poll(cx).is_ready() => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "no TLS handshake in time"))
+                }
+                Poll::Pending => return Poll::Pending,
+            };
+            self.wire = match outcome {
+                Ok(stream) => Wire::Tls(Box::new(stream)),
+                Err(error) => {
+                    tracing::debug!(%error, peer = ?self.peer_address(), "TLS handshake failed");
+                    self.wire = Wire::Broken;
+                    return Poll::Ready(Err(error));
+                }
+            };
+        }
+        Poll::Ready(match &mut self.wire {
+            Wire::Plain(stream) => Ok(Pin::new(stream)),
+            Wire::Tls(stream) => Ok(Pin::new(stream)),
+            Wire::Handshake { .. } | Wire::Broken => Err(io::ErrorKind::NotConnected.into()),
+        })
     }
 }
+
+type Open<'a> = Pin<&'a mut dyn Duplex>;
+
+/// What bytes go through, in the clear or not.
+trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl Connected for Connection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+        self.info.clone()
     }
 }
 
@@ -95,7 +170,7 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        ready!(self.poll_open(cx))?.poll_read(cx, buffer)
     }
 }
 
@@ -105,7 +180,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        ready!(self.poll_open(cx))?.poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -113,18 +188,24 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        ready!(self.poll_open(cx))?.poll_write_vectored(cx, slices)
     }
 
+    /// Both can: TLS takes the slices into its own records.
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(self.poll_open(cx))?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        match &mut self.wire {
+            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            // There is nobody to tell, and no use in coming to terms first.
+            Wire::Handshake { .. } | Wire::Broken => Poll::Ready(Ok(())),
+        }
     }
 }

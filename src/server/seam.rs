@@ -12,6 +12,7 @@ use crate::tenant::TenantId;
 use crate::wire::remote_write::Version;
 
 pub use crate::ingester::Pushed;
+pub use crate::ingester::forward::{Forward, Told};
 pub use crate::ingester::views::UserStats;
 
 /// Why a push was refused; how each is worded on the wire is `status`' business.
@@ -33,6 +34,8 @@ pub enum PushError {
 }
 
 type PushFn = dyn Fn(&TenantId, Bytes) -> Result<Pushed, PushError> + Send + Sync;
+type JudgeFn = dyn Fn(&TenantId, &[u8]) -> Result<Judged, PushError> + Send + Sync;
+type SettleFn = dyn FnOnce(Told) -> Result<Pushed, PushError> + Send;
 type UserStatsFn = dyn Fn(&TenantId) -> UserStats + Send + Sync;
 type AllUserStatsFn = dyn Fn() -> Vec<(TenantId, UserStats)> + Send + Sync;
 type RemoteWriteFn = dyn Fn(&TenantId, RemoteWrite) -> Result<Pushed, PushError> + Send + Sync;
@@ -41,8 +44,17 @@ type RemoteWriteFn = dyn Fn(&TenantId, RemoteWrite) -> Result<Pushed, PushError>
 #[derive(Clone)]
 pub struct IngesterCalls {
     pub push: Arc<PushFn>,
+    /// The first half of a push that an upstream stores.
+    pub judge: Arc<JudgeFn>,
     pub user_stats: Arc<UserStatsFn>,
     pub all_user_stats: Arc<AllUserStatsFn>,
+}
+
+/// A push that waits for what the upstream makes of it. Dropped, it was never answered.
+pub struct Judged {
+    pub forward: Forward,
+    /// Tells what became of it; answers what we ourselves have to say.
+    pub settle: Box<SettleFn>,
 }
 
 /// The distributor, as the HTTP edge sees it.

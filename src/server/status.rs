@@ -7,6 +7,7 @@
 
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
+use h2::Reason;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tonic::Code;
 
@@ -16,6 +17,7 @@ use super::stream_auth::StreamAuthError;
 use crate::ratelimit::retry_after_secs;
 use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
+use crate::upstream::UpstreamError;
 use crate::wire::remote_read::RemoteReadError;
 use crate::wire::status::http_status_details;
 use crate::{distributor, ingester};
@@ -98,6 +100,29 @@ impl From<ingester::PushError> for PushError {
             ingester::PushError::Partial { .. } => Self::Rejected { code: 400, text },
             ingester::PushError::Store(source) => Self::Plain { text: format!("{text}: {source}") },
         }
+    }
+}
+
+/// An upstream that failed, for a call that was to be passed through. What it does to one call
+/// alone is said in the words that grpc-go has for it.
+impl From<UpstreamError> for GrpcStatus {
+    fn from(error: UpstreamError) -> Self {
+        let code = match &error {
+            UpstreamError::Unreachable { .. }
+            | UpstreamError::Busy { .. }
+            | UpstreamError::Full { .. }
+            | UpstreamError::Broken { .. } => Code::Unavailable,
+            UpstreamError::DeadlineExceeded { .. } => Code::DeadlineExceeded,
+            UpstreamError::BrokenOff { .. } => Code::Cancelled,
+            UpstreamError::Reset { reason, .. } => match *reason {
+                Reason::REFUSED_STREAM => Code::Unavailable,
+                Reason::CANCEL => Code::Cancelled,
+                Reason::FLOW_CONTROL_ERROR | Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+                Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
+                _ => Code::Internal,
+            },
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -4,6 +4,7 @@
 //! protobuf types are for everything that is small or only written.
 
 pub mod histogram;
+pub mod metric_list;
 pub mod remote_read;
 pub mod remote_write;
 pub mod rewrite;

@@ -8,6 +8,7 @@ use crate::labels::LabelsBuf;
 pub enum Edit {
     Keep,
     Drop,
+    WithoutHistograms,
     Relabel(LabelsBuf),
 }
 
@@ -31,6 +32,11 @@ pub fn rewrite(body: &[u8], mut edit: impl FnMut(usize) -> Edit) -> Vec<u8> {
         match edit(series) {
             Edit::Keep => kept.extend_from_slice(cursor.since(tag.start)),
             Edit::Drop => {}
+            Edit::WithoutHistograms => {
+                let mut rest = Vec::with_capacity(message.len());
+                push_other_fields(&mut rest, message, 4);
+                push_counted(&mut kept, 1, &rest);
+            }
             Edit::Relabel(labels) => push_counted(&mut kept, 1, &relabelled(message, &labels)),
         }
         series += 1;
@@ -42,14 +48,19 @@ pub fn rewrite(body: &[u8], mut edit: impl FnMut(usize) -> Edit) -> Vec<u8> {
 fn relabelled(message: &[u8], labels: &LabelsBuf) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len());
     out.extend_from_slice(labels.as_labels().as_bytes());
+    push_other_fields(&mut out, message, 1);
+    out
+}
+
+/// Appends all fields of a message but those of one number, as they are.
+pub(super) fn push_other_fields(out: &mut Vec<u8>, message: &[u8], number: i32) {
     let mut cursor = Cursor::new(message);
-    while let Ok(Some(tag)) = cursor.tag("TimeSeries") {
+    while let Ok(Some(tag)) = cursor.tag("") {
         if cursor.skip(tag).is_err() {
             break;
         }
-        if tag.number != 1 {
+        if tag.number != number {
             out.extend_from_slice(cursor.since(tag.start));
         }
     }
-    out
 }

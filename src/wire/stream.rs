@@ -3,7 +3,17 @@
 use std::borrow::Cow;
 
 use super::cursor::{BYTES, Cursor, DecodeError};
+use super::rewrite::push_other_fields;
 use super::write_request::check_empty_message;
+use super::writer::push_counted;
+
+/// The message with another write request in it; all else as it was.
+pub fn with_request(message: &[u8], request: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len());
+    push_other_fields(&mut out, message, 2);
+    push_counted(&mut out, 2, request);
+    out
+}
 
 /// A message of a push stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +73,13 @@ mod tests {
         let decoded = StreamWriteRequest::decode(&bytes).expect("sound");
         assert_eq!(decoded.tenant_id, b"tenant-b");
         assert_eq!(decoded.request.as_deref(), Some(&request.encode_to_vec()[..]));
+    }
+
+    #[test]
+    fn another_request_takes_the_place_of_all_parts() {
+        let bytes = [0x12, 2, 0x10, 1, 0x0a, 1, b't', 0x12, 2, 0x10, 2, 0xa2, 6, 1, 9];
+        let replaced = with_request(&bytes, &[0x10, 7]);
+        assert_eq!(replaced, [0x0a, 1, b't', 0xa2, 6, 1, 9, 0x12, 2, 0x10, 7]);
     }
 
     #[test]

@@ -18,8 +18,9 @@ use super::histogram;
 
 mod items;
 
+use items::Fields;
+pub(super) use items::read_label;
 pub use items::{Exemplar, Metadata, RawHistogram, RawLabels, Sample};
-use items::{Fields, read_label};
 
 /// A pull reader of one request: [`next_series`](Self::next_series) until it gives `None`, then
 /// [`summary`](Self::summary) and metadata are complete.
@@ -51,17 +52,16 @@ pub struct Summary {
 /// One series of a request, as places in its body and arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Series {
-    field_start: u32,
     message_start: u32,
     end: u32,
     labels_start: u32,
     labels_end: u32,
-    labels_in_arena: bool,
-    names_fell: bool,
     /// Number of them, as of the next two.
     pub sample_count: u32,
     pub histogram_count: u32,
     pub exemplar_count: u32,
+    labels_in_arena: bool,
+    names_fell: bool,
     oldest_ms: i64,
     newest_ms: i64,
 }
@@ -84,8 +84,7 @@ impl<'a, 'arena> WriteRequest<'a, 'arena> {
             if tag.number == 1 {
                 tag.expect(BYTES, "Timeseries")?;
                 let message = self.cursor.counted()?;
-                let field = Place { start: tag.start, end: self.cursor.at() };
-                let series = read_series(message, field, self.arena)?;
+                let series = read_series(message, self.cursor.at(), self.arena)?;
                 self.summary.series += 1;
                 self.summary.samples += u64::from(series.sample_count);
                 self.summary.histograms += u64::from(series.histogram_count);
@@ -162,47 +161,15 @@ pub(super) fn check_empty_message(bytes: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The request without the series for whose number `keep` says no; all other bytes as they were.
-///
-/// `body` has been read and found sound. A part of it that is not is left out with all that
-/// follows.
-pub fn rebuild(body: &[u8], mut keep: impl FnMut(usize) -> bool) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(body.len());
-    let mut cursor = Cursor::new(body);
-    let mut series = 0;
-    while let Ok(Some(tag)) = cursor.tag("WriteRequest") {
-        if cursor.skip(tag).is_err() {
-            break;
-        }
-        let mut kept_here = true;
-        if tag.number == 1 {
-            kept_here = keep(series);
-            series += 1;
-        }
-        if kept_here {
-            kept.extend_from_slice(cursor.since(tag.start));
-        }
-    }
-    kept
-}
-
-/// Start and end of a field in the body.
-#[derive(Clone, Copy)]
-struct Place {
-    start: usize,
-    end: usize,
-}
-
 #[inline]
-fn read_series(message: &[u8], field: Place, arena: &mut Vec<u8>) -> Result<Series, DecodeError> {
-    let message_start = field.end - message.len();
+fn read_series(message: &[u8], end: usize, arena: &mut Vec<u8>) -> Result<Series, DecodeError> {
+    let message_start = end - message.len();
     let labels_len = canonical_prefix(message);
     // Fits: the body's length was checked when reading began.
     let at = |place: usize| place as u32;
     let mut series = Series {
-        field_start: at(field.start),
         message_start: at(message_start),
-        end: at(field.end),
+        end: at(end),
         labels_start: at(message_start),
         labels_end: at(message_start + labels_len),
         labels_in_arena: false,
@@ -295,11 +262,6 @@ impl Series {
             return !self.names_fell;
         }
         self.labels(body, &[]).is_sorted()
-    }
-
-    /// Where the whole field lies in the body, its tag included.
-    pub fn field(&self) -> std::ops::Range<usize> {
-        self.field_start as usize..self.end as usize
     }
 
     /// The bytes of the `TimeSeries` message.

@@ -161,6 +161,7 @@ impl Bench {
                 behind_distributors: true,
                 shard_by_all_labels: true,
                 shuffle_sharding: false,
+                has_upstream: false,
             },
             ring: Arc::new(ring_of_one()),
             overrides: Arc::new(Overrides::new(limits, instance)),
@@ -245,12 +246,15 @@ impl Bench {
         let ingester = Arc::clone(&self.ingester);
         let calls = IngesterCalls {
             push: Arc::new(move |tenant, body: Bytes| Ok(ingester.push(tenant, &body, NOW)?)),
+            judge: Arc::new(|_, _| unreachable!("no push goes on")),
             user_stats: Arc::new(|_| Default::default()),
             all_user_stats: Arc::new(Vec::new),
         };
         let settings = Settings {
             tenancy: Tenancy::Header,
             stream_keys: StreamKeys::default(),
+            upstream: None,
+            stream_answer_within: std::time::Duration::from_secs(10),
             receive_message_bytes_max: 1 << 20,
             send_message_bytes_max: 1 << 20,
         };

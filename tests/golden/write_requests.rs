@@ -5,9 +5,10 @@ use freehold::labels::LabelsBuf;
 use freehold::wire::histogram::{Count, Histogram, Span};
 use freehold::wire::proto::cortexpb;
 use freehold::wire::remote_write::{self, Headers, Options};
+use freehold::wire::rewrite::{Edit, rewrite};
 use freehold::wire::signature::sign;
 use freehold::wire::stream::StreamWriteRequest;
-use freehold::wire::write_request::{RawLabels, Series, WriteRequest, rebuild};
+use freehold::wire::write_request::{RawLabels, Series, WriteRequest};
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
@@ -34,7 +35,7 @@ fn requests_decode_as_in_cortex() {
             let mut message = cortexpb::WriteRequest::decode(&body[..]).expect("canonical");
             message.r#ref = Some(cortexpb::MessageWithBufRef {});
             assert_eq!(message.encode_to_vec(), body, "{}", case["note"]);
-            assert_eq!(rebuild(&body, |_| true), body, "{}", case["note"]);
+            assert_eq!(rewrite(&body, |_| Edit::Keep), body, "{}", case["note"]);
         }
     }
 }

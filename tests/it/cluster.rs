@@ -227,7 +227,12 @@ fn node(setup: &Setup, id: &str) -> Node {
     let overrides = Overrides::new(setup.limits.clone(), InstanceLimits::default());
     let ingester = Arc::new(Ingester::new(Parts {
         config: setup.config.clone(),
-        role: Role { behind_distributors: true, shard_by_all_labels: true, shuffle_sharding: true },
+        role: Role {
+            behind_distributors: true,
+            shard_by_all_labels: true,
+            shuffle_sharding: true,
+            has_upstream: false,
+        },
         ring: Arc::new(ring),
         overrides: Arc::new(overrides),
         store: None,

@@ -71,10 +71,13 @@ impl Setup {
             stream_keys: self.stream_keys,
             receive_message_bytes_max: self.config.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.grpc_server_max_send_msg_size,
+            upstream: None,
+            stream_answer_within: std::time::Duration::from_secs(10),
         };
         let stats = UserStats { series: 7, active_series: 5, ..UserStats::default() };
         let ingester = IngesterCalls {
             push: self.push.into(),
+            judge: Arc::new(|_, _| unreachable!("no push goes on")),
             user_stats: Arc::new(move |_| stats),
             all_user_stats: Arc::new(move || vec![(TenantId::parse("a").expect("tenant"), stats)]),
         };

@@ -68,6 +68,7 @@ impl Setup {
                 behind_distributors: false,
                 shard_by_all_labels: true,
                 shuffle_sharding: false,
+                has_upstream: false,
             },
             ring: Arc::new(Ring::new(ring, 600_000)),
             overrides: Arc::new(Overrides::new(self.limits.clone(), self.instance.clone())),

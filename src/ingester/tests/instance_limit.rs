@@ -34,6 +34,7 @@ fn a_push_refused_at_the_instances_limit_leaves_nothing_even_without_a_store() {
             behind_distributors: true,
             shard_by_all_labels: true,
             shuffle_sharding: false,
+            has_upstream: false,
         },
         ring: Arc::new(Ring::new(settings, 0)),
         overrides: Arc::new(Overrides::new(Limits::default(), instance)),

@@ -47,6 +47,20 @@ pub enum FrameError {
     Body,
 }
 
+/// A message and the frame that it came in.
+pub struct Framed {
+    /// Flag, length and payload, as received.
+    pub frame: Bytes,
+    /// The message, decompressed.
+    pub message: Bytes,
+}
+
+struct Header {
+    bytes: [u8; HEADER_LEN],
+    len_bytes: usize,
+    is_compressed: bool,
+}
+
 /// Takes a call's messages out of its body, one after the other.
 pub struct Messages<B> {
     body: B,
@@ -65,41 +79,54 @@ impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
     ///
     /// Not to be called again after a dropped call or an error: the place in the frames is lost.
     pub async fn next(&mut self) -> Result<Option<Bytes>, FrameError> {
-        let Some((flag, len_bytes)) = self.next_header().await? else {
+        let Some(header) = self.next_header().await? else {
             return Ok(None);
         };
-        if len_bytes > self.bytes_max {
-            return Err(FrameError::TooLarge { len_bytes, bytes_max: self.bytes_max });
-        }
-        let is_compressed = match flag {
-            0 => false,
-            1 if self.encoding == Encoding::Identity => {
-                return Err(FrameError::FlagWithoutEncoding);
-            }
-            1 => true,
-            flag => return Err(FrameError::UnknownFlag { flag }),
+        let payload = self.take(header.len_bytes, &[]).await?;
+        self.plain(header, payload).map(Some)
+    }
+
+    /// As [`Messages::next`], with the frame for whoever hands it on.
+    pub async fn next_framed(&mut self) -> Result<Option<Framed>, FrameError> {
+        let Some(header) = self.next_header().await? else {
+            return Ok(None);
         };
-        let message = self.take(len_bytes).await?;
-        if !is_compressed {
-            return Ok(Some(message));
-        }
-        let plain = self.encoding.decompress(&message, self.bytes_max);
-        plain.map(Some).map_err(|error| match error {
-            DecompressError::TooLarge { bytes_max } => FrameError::TooLargeInside { bytes_max },
-            DecompressError::Damaged(_) => FrameError::Damaged { encoding: self.encoding.name() },
-        })
+        let frame = self.take(header.len_bytes, &header.bytes).await?;
+        let message = self.plain(header, frame.slice(HEADER_LEN..))?;
+        Ok(Some(Framed { frame, message }))
     }
 
     /// The one message of a unary call.
     pub async fn only(mut self) -> Result<Bytes, FrameError> {
         let message = self.next().await?.ok_or(FrameError::NoMessage)?;
+        self.ended().await.map(|()| message)
+    }
+
+    /// The one message of a unary call, with its frame.
+    pub async fn only_framed(mut self) -> Result<Framed, FrameError> {
+        let framed = self.next_framed().await?.ok_or(FrameError::NoMessage)?;
+        self.ended().await.map(|()| framed)
+    }
+
+    async fn ended(&mut self) -> Result<(), FrameError> {
         match self.next_header().await? {
-            None => Ok(message),
+            None => Ok(()),
             Some(_) => Err(FrameError::MoreMessages),
         }
     }
 
-    async fn next_header(&mut self) -> Result<Option<(u8, usize)>, FrameError> {
+    fn plain(&self, header: Header, payload: Bytes) -> Result<Bytes, FrameError> {
+        if !header.is_compressed {
+            return Ok(payload);
+        }
+        let plain = self.encoding.decompress(&payload, self.bytes_max);
+        plain.map_err(|error| match error {
+            DecompressError::TooLarge { bytes_max } => FrameError::TooLargeInside { bytes_max },
+            DecompressError::Damaged(_) => FrameError::Damaged { encoding: self.encoding.name() },
+        })
+    }
+
+    async fn next_header(&mut self) -> Result<Option<Header>, FrameError> {
         let mut header = [0; HEADER_LEN];
         let mut filled = 0;
         while filled < HEADER_LEN {
@@ -111,18 +138,31 @@ impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
             filled += taken;
         }
         let [flag, len @ ..] = header;
-        let len = u32::from_be_bytes(len);
-        Ok(Some((flag, usize::try_from(len).expect("addresses have 32 bits or more"))))
+        let len_bytes = usize::try_from(u32::from_be_bytes(len)).expect("32 bits or more");
+        if len_bytes > self.bytes_max {
+            return Err(FrameError::TooLarge { len_bytes, bytes_max: self.bytes_max });
+        }
+        let is_compressed = match flag {
+            0 => false,
+            1 if self.encoding == Encoding::Identity => {
+                return Err(FrameError::FlagWithoutEncoding);
+            }
+            1 => true,
+            flag => return Err(FrameError::UnknownFlag { flag }),
+        };
+        Ok(Some(Header { bytes: header, len_bytes, is_compressed }))
     }
 
-    async fn take(&mut self, len: usize) -> Result<Bytes, FrameError> {
+    /// The next `len` bytes behind `before`; a slice of the chunk where nothing is before.
+    async fn take(&mut self, len: usize, before: &[u8]) -> Result<Bytes, FrameError> {
         if self.chunk.is_empty() && len > 0 && !self.next_chunk().await? {
             return Err(FrameError::Cut);
         }
-        if self.chunk.len() >= len {
+        if before.is_empty() && self.chunk.len() >= len {
             return Ok(self.chunk.split_to(len));
         }
-        let mut message = BytesMut::new();
+        let len = before.len() + len;
+        let mut message = BytesMut::from(before);
         while message.len() < len {
             if self.chunk.is_empty() && !self.next_chunk().await? {
                 return Err(FrameError::Cut);

@@ -5,12 +5,14 @@
 //! for, as Cortex's does.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt as _;
 use prost::Message as _;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::Health as _;
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_response};
 use tonic_health::server::{HealthReporter, HealthService, WatchStream};
 
 use super::answer::Step;
@@ -21,29 +23,52 @@ use crate::server::status::GrpcStatus;
 
 /// Tells health checks whether this instance serves.
 #[derive(Clone)]
-pub struct HealthSwitch(HealthReporter);
+pub struct HealthSwitch {
+    reporter: HealthReporter,
+    /// Set once, before the end is told: whoever asks for "serving" after that comes too late.
+    is_ending: Arc<AtomicBool>,
+}
 
 impl HealthSwitch {
     /// Not serving, until told otherwise.
     pub async fn new() -> Self {
-        let switch = Self(HealthReporter::new());
-        switch.set_serving(false).await;
+        let switch = Self { reporter: HealthReporter::new(), is_ending: Arc::default() };
+        switch.tell(ServingStatus::NotServing).await;
         switch
     }
 
     pub async fn set_serving(&self, serving: bool) {
-        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        self.0.set_service_status("", status).await;
+        let serves = serving && !self.is_ending.load(Ordering::Acquire);
+        self.tell(if serves { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+        // The end may have been told in between, and must have the last word.
+        if serves && self.is_ending.load(Ordering::Acquire) {
+            self.tell(ServingStatus::NotServing).await;
+        }
+    }
+
+    /// Not serving, for good.
+    pub async fn end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.tell(ServingStatus::NotServing).await;
+    }
+
+    async fn tell(&self, status: ServingStatus) {
+        self.reporter.set_service_status("", status).await;
     }
 
     pub(super) fn service(&self) -> HealthService {
-        HealthService::from_health_reporter(self.0.clone())
+        HealthService::from_health_reporter(self.reporter.clone())
     }
 }
 
 pub async fn check(service: &HealthService) -> Result<HealthCheckResponse, GrpcStatus> {
     let request = tonic::Request::new(HealthCheckRequest::default());
     Ok(service.check(request).await?.into_inner())
+}
+
+pub async fn is_serving(service: &HealthService) -> bool {
+    let answer = check(service).await;
+    answer.is_ok_and(|answer| answer.status() == health_check_response::ServingStatus::Serving)
 }
 
 /// The status now and each time it changes, until the server goes down.

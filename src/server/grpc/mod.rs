@@ -4,14 +4,18 @@
 //! knows neither `snappy-block` nor a `grpc-status` of 400 (`docs/decisions/0005-grpc-frames.md`).
 //! A write request is handed on as the bytes it came as.
 //!
+//! With an upstream, every call that does not end here goes through to it untouched (`pass.rs`).
+//!
 //! Here is no rule about pushes: a method reads its message, calls the service, and writes what
 //! came of it.
 
 mod answer;
 mod encoding;
+mod forward;
 mod frames;
 mod health;
 mod messages;
+mod pass;
 mod push_stream;
 mod serve;
 
@@ -19,6 +23,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -38,10 +43,16 @@ use super::status::GrpcStatus;
 use super::stream_auth::StreamKeys;
 use super::tenancy::Tenancy;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::upstream::Upstream;
 use encoding::Encoding;
 use frames::{Messages, frame};
 use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
 use push_stream::PushStream;
+
+const PUSH: &str = "/cortex.Ingester/Push";
+const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// How calls are treated.
 #[derive(Clone)]
@@ -50,6 +61,10 @@ pub struct Settings {
     pub stream_keys: StreamKeys,
     pub receive_message_bytes_max: usize,
     pub send_message_bytes_max: usize,
+    /// Where every call goes that is not answered here, and what is left of pushes.
+    pub upstream: Option<Upstream>,
+    /// How long a message of a push stream may wait for the upstream's answer.
+    pub stream_answer_within: Duration,
 }
 
 /// Answers gRPC calls; cheap to clone, one clone per connection.
@@ -69,6 +84,12 @@ struct Call {
     headers: HeaderMap,
     encoding: Encoding,
     messages: Messages<Body>,
+}
+
+/// Who answers a call.
+enum Answered {
+    Passed(Response<Body>),
+    Ours(Request<Body>),
 }
 
 impl GrpcEdge {
@@ -106,17 +127,26 @@ impl Edge {
         if let Some(refusal) = not_grpc(&request) {
             return Ok(refusal);
         }
+        let request = match self.passed(request).await? {
+            Answered::Passed(response) => return Ok(response),
+            Answered::Ours(request) => request,
+        };
+        if let Some(upstream) = &self.settings.upstream
+            && request.uri().path() == PUSH
+        {
+            return forward::push(&self, upstream, request).await;
+        }
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         match path {
-            "/cortex.Ingester/Push" => {
+            PUSH => {
                 let call = self.open(head.headers, body)?;
                 let tenant = self.settings.tenancy.tenant(&call.headers)?;
                 let message = call.messages.only().await?;
                 let pushed = self.push(tenant, message).await??;
                 self.reply(call.encoding, &WriteResponse::from(pushed))
             }
-            "/cortex.Ingester/PushStream" => {
+            PUSH_STREAM => {
                 let Call { headers, encoding, messages } = self.open(head.headers, body)?;
                 let stream = PushStream::open(self, &headers, encoding, messages)?;
                 Ok(answer::stream(encoding, stream, PushStream::step).await)
@@ -141,13 +171,13 @@ impl Edge {
                 });
                 self.reply(call.encoding, &UsersStatsResponse { stats: stats.collect() })
             }
-            "/grpc.health.v1.Health/Check" => {
+            HEALTH_CHECK => {
                 let call = self.open(head.headers, body)?;
                 call.messages.only().await?;
                 let checked = health::check(&self.health).await?;
                 self.reply(call.encoding, &checked)
             }
-            "/grpc.health.v1.Health/Watch" => {
+            HEALTH_WATCH => {
                 let call = self.open(head.headers, body)?;
                 call.messages.only().await?;
                 let drain = self.drain.clone();
@@ -158,16 +188,38 @@ impl Edge {
         }
     }
 
-    fn open(&self, headers: HeaderMap, body: Body) -> Result<Call, GrpcStatus> {
-        let encoding = match headers.get("grpc-encoding") {
-            None => Encoding::Identity,
-            Some(name) => Encoding::from_name(name.as_bytes()).ok_or_else(|| {
-                let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
-                FrameError::UnknownEncoding { name }
-            })?,
+    /// What does not end here goes through, if there is an upstream: all but pushes, and health
+    /// checks while we say ourselves that we do not serve.
+    async fn passed(&self, request: Request<Body>) -> Result<Answered, GrpcStatus> {
+        let Some(upstream) = &self.settings.upstream else {
+            return Ok(Answered::Ours(request));
         };
+        let response = match request.uri().path() {
+            PUSH | PUSH_STREAM => return Ok(Answered::Ours(request)),
+            HEALTH_CHECK | HEALTH_WATCH if !health::is_serving(&self.health).await => {
+                return Ok(Answered::Ours(request));
+            }
+            HEALTH_WATCH => pass::pass_until_drain(upstream, request, self.drain.clone()).await?,
+            _ => pass::pass(upstream, request).await?,
+        };
+        Ok(Answered::Passed(response))
+    }
+
+    fn open(&self, headers: HeaderMap, body: Body) -> Result<Call, GrpcStatus> {
+        let encoding = self.encoding(&headers)?;
         let messages = Messages::new(body, encoding, self.settings.receive_message_bytes_max);
         Ok(Call { headers, encoding, messages })
+    }
+
+    fn encoding(&self, headers: &HeaderMap) -> Result<Encoding, GrpcStatus> {
+        let Some(name) = headers.get("grpc-encoding") else {
+            return Ok(Encoding::Identity);
+        };
+        let encoding = Encoding::from_name(name.as_bytes()).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+            FrameError::UnknownEncoding { name }
+        });
+        Ok(encoding?)
     }
 
     async fn push(

@@ -5,6 +5,8 @@
 //! server that goes down answers the message at hand and then ends its streams with an error.
 //!
 //! One message is read at a time: what comes behind it waits in the connection's window.
+//!
+//! With an upstream the stream still ends here: `forward.rs` keeps one of its own behind it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use tonic::body::Body;
 
 use super::answer::Step;
 use super::encoding::Encoding;
-use super::frames::{Messages, frame};
+use super::forward::Line;
+use super::frames::{FrameError, Framed, Messages, frame};
 use super::messages::WriteResponse;
 use super::{Edge, header_values};
 use crate::server::drain::Drain;
@@ -34,6 +37,8 @@ pub struct PushStream {
     messages: Messages<Body>,
     /// The name that the stream was opened with: a tenant's, or a distributor's worker's.
     name: Option<String>,
+    /// The way on, where there is an upstream.
+    line: Option<Line>,
 }
 
 impl PushStream {
@@ -50,7 +55,11 @@ impl PushStream {
             edge.settings.stream_keys.check(signed, &signatures)?;
         }
         let drain = edge.drain.clone();
-        Ok(Self { edge, drain, encoding, messages, name })
+        let line = edge.settings.upstream.as_ref().map(|upstream| {
+            let within = edge.settings.stream_answer_within;
+            Line::new(upstream.clone(), headers.clone(), encoding, within)
+        });
+        Ok(Self { edge, drain, encoding, messages, name, line })
     }
 
     /// Waits for the next message and answers it, or ends the stream.
@@ -62,45 +71,53 @@ impl PushStream {
     async fn try_step(&mut self) -> Result<Step, GrpcStatus> {
         // The message that is lost with the dropped read was not answered, and the error that
         // ends the stream says so.
-        let message = tokio::select! {
+        let received = tokio::select! {
             biased;
             () = self.drain.started() => {
                 return Err(GrpcStatus::new(Code::Unavailable, "server is shutting down"));
             }
-            message = self.messages.next() => message?,
+            received = next(&mut self.messages, self.line.is_some()) => received?,
         };
-        let Some(message) = message else {
+        let Some(received) = received else {
             return Ok(Step::End(GrpcStatus::ok()));
         };
-        let answer = match StreamWriteRequest::decode(&message) {
-            Ok(request) => {
-                let body = body_of(&message, request.request);
-                push(&self.edge, self.name.as_deref(), request.tenant_id, body).await?
-            }
-            Err(error) => refused(PushError::Malformed { text: error.to_string() }),
-        };
+        let answer = self.answer(received).await?;
         let bytes_max = self.edge.settings.send_message_bytes_max;
         Ok(Step::Answer(frame(&answer.encode_to_vec(), self.encoding, bytes_max)?))
     }
+
+    async fn answer(&mut self, received: Framed) -> Result<WriteResponse, GrpcStatus> {
+        let message = received.message.clone();
+        let request = match StreamWriteRequest::decode(&message) {
+            Ok(request) => request,
+            Err(error) => return Ok(refused(PushError::Malformed { text: error.to_string() })),
+        };
+        let tenant = String::from_utf8_lossy(request.tenant_id);
+        check_message_tenant(self.name.as_deref(), &tenant)?;
+        let tenant = match TenantId::parse(&tenant) {
+            Ok(tenant) => tenant,
+            Err(error) => return Ok(refused(PushError::Plain { text: error.to_string() })),
+        };
+        let body = body_of(&message, request.request);
+        if let Some(line) = &mut self.line {
+            let pushed = line.push(&self.edge, &tenant, received, &body).await;
+            return Ok(pushed.unwrap_or_else(refused));
+        }
+        let outcome = match self.edge.push(tenant, body).await {
+            Ok(outcome) => outcome,
+            Err(lost) => Err(PushError::Plain { text: lost.to_string() }),
+        };
+        Ok(outcome.map_or_else(refused, stored))
+    }
 }
 
-async fn push(
-    edge: &Edge,
-    name: Option<&str>,
-    tenant: &[u8],
-    body: Bytes,
-) -> Result<WriteResponse, GrpcStatus> {
-    let tenant = String::from_utf8_lossy(tenant);
-    check_message_tenant(name, &tenant)?;
-    let tenant = match TenantId::parse(&tenant) {
-        Ok(tenant) => tenant,
-        Err(error) => return Ok(refused(PushError::Plain { text: error.to_string() })),
-    };
-    let outcome = match edge.push(tenant, body).await {
-        Ok(outcome) => outcome,
-        Err(lost) => Err(PushError::Plain { text: lost.to_string() }),
-    };
-    Ok(outcome.map_or_else(refused, stored))
+/// The next message; its frame too where it goes on, else an empty one.
+async fn next(messages: &mut Messages<Body>, goes_on: bool) -> Result<Option<Framed>, FrameError> {
+    if goes_on {
+        return messages.next_framed().await;
+    }
+    let message = messages.next().await?;
+    Ok(message.map(|message| Framed { frame: Bytes::new(), message }))
 }
 
 /// The write request in `message`: a slice of it, unless its parts had to be joined.
@@ -112,7 +129,7 @@ fn body_of(message: &Bytes, request: Option<Cow<'_, [u8]>>) -> Bytes {
     }
 }
 
-fn stored(pushed: Pushed) -> WriteResponse {
+pub(super) fn stored(pushed: Pushed) -> WriteResponse {
     WriteResponse { code: 200, ..WriteResponse::from(pushed) }
 }
 

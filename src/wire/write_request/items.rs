@@ -179,7 +179,7 @@ impl<'a> Metadata<'a> {
 }
 
 /// Name and value of a label message; of a field that comes twice the last counts.
-pub(super) fn read_label(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+pub(in crate::wire) fn read_label(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (mut name, mut value) = (&[][..], &[][..]);
     let mut cursor = Cursor::new(bytes);
     while let Some(tag) = cursor.tag("LabelPair")? {

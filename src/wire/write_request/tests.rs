@@ -6,6 +6,7 @@ use prost::Message as _;
 use super::*;
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher, LabelsBuf, ring_key};
 use crate::wire::proto::cortexpb;
+use crate::wire::rewrite::{Edit, rewrite};
 
 type Pair = (Vec<u8>, Vec<u8>);
 
@@ -264,19 +265,23 @@ proptest! {
         let decoded = to_message(&body).expect("sound");
         // Compared as bytes, in which a NaN equals itself.
         prop_assert_eq!(decoded.encode_to_vec(), body.clone());
-        prop_assert_eq!(rebuild(&body, |_| true), body);
+        prop_assert_eq!(rewrite(&body, |_| Edit::Keep), body);
     }
 
     #[test]
-    fn rebuilt_requests_lack_the_refused_series_only(
+    fn rewritten_requests_lack_what_was_left_out_only(
         message in message(),
         keep in prop::collection::vec(any::<bool>(), 4),
     ) {
         let mut expect = message.clone();
         let mut number = 0;
         expect.timeseries.retain(|_| { number += 1; keep[number - 1] });
-        let rebuilt = rebuild(&message.encode_to_vec(), |series| keep[series]);
-        prop_assert_eq!(rebuilt, expect.encode_to_vec());
+        let edit = |series| if keep[series] { Edit::Keep } else { Edit::Drop };
+        prop_assert_eq!(rewrite(&message.encode_to_vec(), edit), expect.encode_to_vec());
+        let mut expect = message.clone();
+        expect.timeseries.iter_mut().for_each(|series| series.histograms.clear());
+        let rewritten = rewrite(&message.encode_to_vec(), |_| Edit::WithoutHistograms);
+        prop_assert_eq!(rewritten, expect.encode_to_vec());
     }
 
     /// Whatever comes is read to its end or refused, and all that is offered of it can be read.
@@ -331,7 +336,6 @@ fn labels_stay_in_the_body_when_they_are_canonical_there() {
     let (_, series, arena) = read(&body).expect("sound");
     assert!(arena.is_empty());
     assert_eq!(series[0].labels(&body, &arena), LabelsBuf::from_pairs(labels).as_labels());
-    assert_eq!(series[0].field(), 0..body.len());
 }
 
 #[test]

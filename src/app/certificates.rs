@@ -1,0 +1,56 @@
+//! Certificates of the process: read before anything listens, followed until the drain.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::exposition::Families;
+use crate::server::config::ServerConfig;
+use crate::server::drain::Drain;
+use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, TlsError, Watched};
+use crate::upstream::Upstream;
+
+/// One for each side that speaks TLS.
+#[derive(Clone)]
+pub struct Certificates {
+    pub http: Option<Arc<ServerTls>>,
+    pub grpc: Option<Arc<ServerTls>>,
+    pub upstream: Option<Arc<ClientTls>>,
+}
+
+impl Certificates {
+    pub fn load(config: &ServerConfig, upstream: Option<&Upstream>) -> Result<Self, TlsError> {
+        Ok(Self {
+            http: tls::server("server_http", &config.http_tls_config, "http/1.1")?,
+            grpc: tls::server("server_grpc", &config.grpc_tls_config, "h2")?,
+            upstream: upstream.and_then(Upstream::tls).cloned(),
+        })
+    }
+
+    pub fn follow(&self, tasks: &mut JoinSet<()>, drain: &Drain) {
+        for listener in self.http.iter().chain(&self.grpc) {
+            follow(listener, tasks, drain);
+        }
+        if let Some(caller) = &self.upstream {
+            follow(caller, tasks, drain);
+        }
+    }
+
+    pub fn read_metrics(&self, families: &mut Families) {
+        for listener in self.http.iter().chain(&self.grpc) {
+            listener.read_metrics(families);
+        }
+        if let Some(caller) = &self.upstream {
+            caller.read_metrics(families);
+        }
+    }
+}
+
+fn follow<T: Send + Sync + 'static>(
+    watched: &Arc<Watched<T>>,
+    tasks: &mut JoinSet<()>,
+    drain: &Drain,
+) {
+    let (watched, mut drain) = (Arc::clone(watched), drain.clone());
+    tasks.spawn(async move { watched.follow(RELOAD_PERIOD, drain.started()).await });
+}

@@ -1,0 +1,339 @@
+//! Pushes that an upstream stores: judged by our ingester, handed on, answered by what both say.
+//!
+//! ```text
+//! message ─► judge ─► nothing left ───────────────────────────────────────┐
+//!                 └─► its frame as it came, or what is left ─► upstream ─► settle ─► answer
+//! ```
+//!
+//! An error of the upstream's own goes first, then what we refused, then what the upstream did.
+//!
+//! What must hold: each push is settled once, by the upstream's word or by the lack of it; a
+//! message of a push stream is answered once and in order, whatever becomes of the stream behind
+//! it; an upstream stream that missed one answer is never used again, since the next answer on it
+//! would be taken for another message's.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full};
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tonic::body::Body;
+
+use super::encoding::Encoding;
+use super::frames::{Framed, Messages, frame};
+use super::messages::WriteResponse;
+use super::push_stream::stored;
+use super::{Edge, PUSH_STREAM};
+use crate::server::seam::{Forward, Judged, PushError, Told};
+use crate::server::status::{CLIENT_CLOSED_REQUEST, GrpcStatus, stream_answer};
+use crate::tenant::TenantId;
+use crate::upstream::{Answer, Upstream, UpstreamError};
+use crate::wire::{signature, stream};
+
+/// Largest answer to a push that is read: a few numbers and a text.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+const SIGNATURE: &str = "x-req-signature";
+const UNAVAILABLE: u16 = 503;
+
+/// One unary push.
+pub async fn push(
+    edge: &Edge,
+    upstream: &Upstream,
+    request: Request<Body>,
+) -> Result<Response<Body>, GrpcStatus> {
+    let (mut head, body) = request.into_parts();
+    let encoding = edge.encoding(&head.headers)?;
+    let tenant = edge.settings.tenancy.tenant(&head.headers)?;
+    let messages = Messages::new(body, encoding, edge.settings.receive_message_bytes_max);
+    let received = messages.only_framed().await?;
+    let Judged { forward, settle } = (edge.ingester.judge)(&tenant, &received.message)?;
+    let frame = match forward {
+        Forward::Whole => received.frame,
+        Forward::Rest(rest) => {
+            sign_anew(&mut head.headers, &tenant, &rest);
+            frame(&rest, encoding, usize::MAX)?
+        }
+        Forward::Nothing => {
+            let refused = settle(Told::Stored)?;
+            return edge.reply(encoding, &WriteResponse::from(refused));
+        }
+    };
+    drop(received.message);
+    let answered = match upstream.call(Request::from_parts(head, Full::new(frame))).await {
+        Ok(response) => Answered::read(response).await,
+        Err(error) => Err(error),
+    };
+    match answered {
+        Ok(answered) => {
+            let told = answered.told();
+            match settle(told) {
+                Err(ours) if matches!(told, Told::Stored | Told::Partly) => Err(ours.into()),
+                _ => Ok(answered.into_response()),
+            }
+        }
+        Err(error) => {
+            let _ = settle(told_by(&error));
+            Err(error.into())
+        }
+    }
+}
+
+/// The signature of a request out of which we have taken series; it needs no key.
+fn sign_anew(headers: &mut HeaderMap, tenant: &TenantId, rest: &[u8]) {
+    if headers.contains_key(SIGNATURE)
+        && let Ok(signature) = signature::sign(tenant.as_str(), rest)
+        && let Ok(signature) = HeaderValue::try_from(signature)
+    {
+        headers.insert(SIGNATURE, signature);
+    }
+}
+
+/// What the lack of an answer says.
+fn told_by(error: &UpstreamError) -> Told {
+    match error {
+        UpstreamError::Unreachable { .. }
+        | UpstreamError::Busy { .. }
+        | UpstreamError::Full { .. } => Told::Refused,
+        // The one reason that promises that nothing was done.
+        UpstreamError::Reset { reason, .. } if *reason == h2::Reason::REFUSED_STREAM => {
+            Told::Refused
+        }
+        _ => Told::Unknown,
+    }
+}
+
+/// A whole answer to a unary push.
+struct Answered {
+    head: http::response::Parts,
+    data: Vec<Bytes>,
+    trailers: Option<HeaderMap>,
+}
+
+impl Answered {
+    async fn read(response: Response<Answer>) -> Result<Self, UpstreamError> {
+        let (head, mut body) = response.into_parts();
+        let (mut data, mut trailers, mut bytes) = (Vec::new(), None, 0);
+        while let Some(frame) = body.frame().await {
+            match frame?.into_data() {
+                Ok(part) => {
+                    bytes += part.len();
+                    if bytes > ANSWER_BYTES_MAX {
+                        break;
+                    }
+                    data.push(part);
+                }
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        Ok(Self { head, data, trailers })
+    }
+
+    fn told(&self) -> Told {
+        let trailers = self.trailers.as_ref().unwrap_or(&self.head.headers);
+        let status = trailers.get("grpc-status").and_then(|status| status.to_str().ok());
+        match status.and_then(|status| status.parse().ok()) {
+            Some(0) => Told::Stored,
+            Some(400..=499) => Told::Partly,
+            // Cancelled and deadline exceeded: what had been done by then is not told.
+            None | Some(1 | 4) => Told::Unknown,
+            Some(_) => Told::Refused,
+        }
+    }
+
+    /// The answer as it came.
+    fn into_response(self) -> Response<Body> {
+        let data = self.data.into_iter().map(Frame::data);
+        let frames = data.chain(self.trailers.map(Frame::trailers));
+        let frames = frames.map(Ok::<_, std::convert::Infallible>);
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+        Response::from_parts(self.head, Body::new(body))
+    }
+}
+
+/// The stream behind a push stream: opened by the first message, and anew after each break.
+pub struct Line {
+    upstream: Upstream,
+    /// What the client's stream was opened with.
+    headers: HeaderMap,
+    encoding: Encoding,
+    answer_within: Duration,
+    open: Option<Open>,
+}
+
+struct Open {
+    messages: mpsc::Sender<Bytes>,
+    answers: Answers,
+}
+
+/// The answer's headers come with the first answer, so until then only the call is there.
+enum Answers {
+    Called(Pin<Box<dyn Future<Output = Result<Response<Answer>, UpstreamError>> + Send>>),
+    Told(Messages<Answer>),
+}
+
+/// Why a message got no answer; the text is the client's.
+struct Unanswered {
+    told: Told,
+    text: String,
+}
+
+impl Line {
+    pub fn new(
+        upstream: Upstream,
+        headers: HeaderMap,
+        encoding: Encoding,
+        within: Duration,
+    ) -> Self {
+        Self { upstream, headers, encoding, answer_within: within, open: None }
+    }
+
+    /// One message of the client's stream: judged, handed on, answered.
+    pub async fn push(
+        &mut self,
+        edge: &Edge,
+        tenant: &TenantId,
+        received: Framed,
+        body: &[u8],
+    ) -> Result<WriteResponse, PushError> {
+        let Judged { forward, settle } = (edge.ingester.judge)(tenant, body)?;
+        let frame = match forward {
+            Forward::Whole => received.frame,
+            Forward::Rest(rest) => {
+                let message = stream::with_request(&received.message, &rest);
+                let framed = frame(&message, self.encoding, usize::MAX);
+                framed.map_err(|error| PushError::Plain { text: error.to_string() })?
+            }
+            Forward::Nothing => return settle(Told::Stored).map(stored),
+        };
+        drop(received.message);
+        match self.exchange(frame).await {
+            Ok(answer) => {
+                let told = told_in(&answer);
+                match settle(told) {
+                    // What was stored is the upstream's to say.
+                    Err(ours) if matches!(told, Told::Stored | Told::Partly) => {
+                        let (code, message) = stream_answer(ours);
+                        Ok(WriteResponse { code: code.into(), message, ..answer })
+                    }
+                    _ => Ok(answer),
+                }
+            }
+            Err(unanswered) => {
+                let _ = settle(unanswered.told);
+                Err(PushError::Rejected { code: UNAVAILABLE, text: unanswered.text })
+            }
+        }
+    }
+
+    /// Sends a message and waits for its answer. A stream that gave none is closed.
+    async fn exchange(&mut self, frame: Bytes) -> Result<WriteResponse, Unanswered> {
+        let kept = self.upstream.reserve(frame.len());
+        let _kept = kept.map_err(|error| Unanswered::of(&error))?;
+        // Taken: dropped with this future, or by an error, it is not used for the next message.
+        let open = self.open.take().filter(|open| !open.messages.is_closed());
+        let mut open = open.unwrap_or_else(|| self.call());
+        let answered = tokio::time::timeout(self.answer_within, open.exchange(frame)).await;
+        let answer = answered.unwrap_or_else(|_| {
+            let (address, within) = (self.upstream.address(), self.answer_within);
+            let text = format!("upstream {address} has not answered within {within:?}");
+            Err(Unanswered { told: Told::Unknown, text })
+        })?;
+        self.open = Some(open);
+        Ok(answer)
+    }
+
+    fn call(&self) -> Open {
+        let (messages, fed) = mpsc::channel(1);
+        let mut request = Request::post(Uri::from_static(PUSH_STREAM)).body(Fed(fed));
+        if let Ok(request) = &mut request {
+            *request.headers_mut() = self.headers.clone();
+        }
+        let upstream = self.upstream.clone();
+        let answers = Answers::Called(Box::pin(async move {
+            let request = request.expect("the path is one");
+            upstream.call(request).await
+        }));
+        Open { messages, answers }
+    }
+}
+
+impl Open {
+    async fn exchange(&mut self, frame: Bytes) -> Result<WriteResponse, Unanswered> {
+        if self.messages.send(frame).await.is_err() {
+            // The sender of the body has ended, and the answer says why.
+            return Err(self.broken().await);
+        }
+        if let Answers::Called(call) = &mut self.answers {
+            let response = call.await.map_err(|error| Unanswered::of(&error))?;
+            if let Some(message) = response.headers().get("grpc-message") {
+                let text = String::from_utf8_lossy(message.as_bytes()).into_owned();
+                return Err(Unanswered { told: Told::Refused, text });
+            }
+            let name = response.headers().get("grpc-encoding");
+            let encoding =
+                name.map_or(Some(Encoding::Identity), |name| Encoding::from_name(name.as_bytes()));
+            let encoding = encoding.unwrap_or(Encoding::Identity);
+            let messages = Messages::new(response.into_body(), encoding, ANSWER_BYTES_MAX);
+            self.answers = Answers::Told(messages);
+        }
+        let Answers::Told(messages) = &mut self.answers else {
+            return Err(Unanswered::ended());
+        };
+        match messages.next().await {
+            Ok(Some(answer)) => WriteResponse::decode(answer)
+                .map_err(|error| Unanswered { told: Told::Unknown, text: error.to_string() }),
+            Ok(None) => Err(Unanswered::ended()),
+            Err(error) => Err(Unanswered { told: Told::Unknown, text: error.to_string() }),
+        }
+    }
+
+    async fn broken(&mut self) -> Unanswered {
+        match &mut self.answers {
+            Answers::Called(call) => match call.await {
+                Err(error) => Unanswered::of(&error),
+                Ok(_) => Unanswered::ended(),
+            },
+            Answers::Told(_) => Unanswered::ended(),
+        }
+    }
+}
+
+impl Unanswered {
+    fn of(error: &UpstreamError) -> Self {
+        Self { told: told_by(error), text: error.to_string() }
+    }
+
+    fn ended() -> Self {
+        Self { told: Told::Unknown, text: "the upstream has ended the push stream".to_owned() }
+    }
+}
+
+fn told_in(answer: &WriteResponse) -> Told {
+    match answer.code {
+        // Cortex says 200; one that says nothing has stored it too.
+        0 | 200..=299 => Told::Stored,
+        code if code == i32::from(CLIENT_CLOSED_REQUEST) => Told::Unknown,
+        400..=498 => Told::Partly,
+        _ => Told::Refused,
+    }
+}
+
+/// The messages of an upstream stream, as they come; ends with the line.
+struct Fed(mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Fed {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(cx).map(|frame| frame.map(|frame| Ok(Frame::data(frame))))
+    }
+}
