@@ -4,8 +4,14 @@
 
 use std::error::Error;
 
-const SOURCES: [&str; 5] =
-    ["cortex.proto", "ingester.proto", "prometheus.proto", "httpgrpc.proto", "status.proto"];
+const SOURCES: [&str; 6] = [
+    "cortex.proto",
+    "ingester.proto",
+    "prometheus.proto",
+    "httpgrpc.proto",
+    "status.proto",
+    "etcd.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");

@@ -32,6 +32,7 @@ use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::Overrides;
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
+use crate::ring::kv::KvSetupError;
 use crate::ring::lifecycler::{Lifecycler, LifecyclerHandle};
 use crate::ring::watcher::{self, Watcher};
 use crate::ring::{Ring, RingStatus};
@@ -75,6 +76,8 @@ pub enum AppError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Server(#[from] ServerConfigError),
+    #[error("cannot use the ring's store")]
+    RingStore(#[from] KvSetupError),
     #[error(transparent)]
     Upstream(#[from] UpstreamStartError),
     #[error("cannot prepare TLS of a listener")]
@@ -147,7 +150,7 @@ impl App {
         let http_address = local(&http_listener, config.server.http_address()?)?;
         let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
 
-        let membership = Membership::new(&config, grpc_address.port(), clock);
+        let membership = Membership::new(&config, grpc_address.port(), clock, &registry)?;
         let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
         let ingester = Arc::new(Ingester::new(Parts {
             config: config.ingester.clone(),

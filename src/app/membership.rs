@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::ingester::Ingester;
 use crate::ingester::passes::Wake;
 use crate::ring::kv::inmemory::InMemoryKv;
+use crate::ring::kv::requests::RequestDurations;
 use crate::ring::kv::{KvClient, KvCodec};
 use crate::ring::lifecycle::Settings;
 use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
@@ -45,11 +46,18 @@ fn settings(config: &Config, grpc_port: u16) -> Settings {
 }
 
 impl Membership {
-    pub(super) fn new(config: &Config, grpc_port: u16, clock: Clock) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        grpc_port: u16,
+        clock: Clock,
+        registry: &Registry,
+    ) -> Result<Self, AppError> {
         let lifecycler = &config.ingester.lifecycler;
         let tokens_file = &lifecycler.tokens_file_path;
-        Self {
-            kv: KvClient::new(&lifecycler.ring.kvstore, &InMemoryKv::default()),
+        let (store, durations) = (&lifecycler.ring.kvstore, RequestDurations::register(registry)?);
+        let kv = KvClient::new(store, &InMemoryKv::default(), Some(&durations), "ingester-ring")?;
+        Ok(Self {
+            kv,
             key: lifecycler.ring.kvstore.key(INGESTER_RING),
             codec: KvCodec {
                 decode: |bytes| ring_desc::decode(bytes).map_err(|error| error.to_string()),
@@ -60,7 +68,7 @@ impl Membership {
             settings: settings(config, grpc_port),
             is_watcher: config.ingester.upstream.is_set(),
             tokens_file_path: (!tokens_file.as_os_str().is_empty()).then(|| tokens_file.clone()),
-        }
+        })
     }
 
     pub(super) fn ring_settings(&self, config: &Config) -> RingSettings {
@@ -102,7 +110,7 @@ impl Membership {
             return Ok(None);
         }
         let means = Means {
-            kv: self.kv,
+            kv: self.kv.for_user("ingester-lifecycler"),
             key: self.key,
             codec: self.codec,
             clock: self.wall_clock,

@@ -3,11 +3,19 @@
 //! Defaults are Cortex's, except the store: one process on its own has no Consul, so the ring
 //! is `inmemory` until a store is named.
 
+pub mod address;
+mod stores;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Millis;
+
+pub use stores::{
+    ClientTlsConfig, ConsulConfig, EtcdConfig, FileKvConfig, HttpKvConfig, KvConfig, KvConfigError,
+    KvStoreKind,
+};
 
 /// Most tokens that one instance may claim: a thousandth of the ring in a thousand instances.
 /// More buy no evenness, and the ring's one value is written whole with each heartbeat.
@@ -57,32 +65,6 @@ pub struct RingConfig {
     pub zone_awareness_enabled: bool,
 }
 
-/// `kvstore:`, where the ring's one value is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct KvConfig {
-    pub store: KvStoreKind,
-    /// Put before each key in the store.
-    pub prefix: String,
-    pub file: FileKvConfig,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum KvStoreKind {
-    /// Shared by all that runs in this process.
-    InMemory,
-    /// Read only: a raw ring value or a saved `/ring` page, followed for changes.
-    File,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileKvConfig {
-    pub path: PathBuf,
-    pub poll_interval: Millis,
-}
-
 /// Why a `lifecycler:` block cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -100,10 +82,8 @@ pub enum ConfigError {
          ({timeout}), or members that are only slow are forgotten"
     )]
     AutoForget { delay: Millis, timeout: Millis },
-    #[error("lifecycler.ring.kvstore.file.path is needed for the store \"file\"")]
-    FilePath,
-    #[error("lifecycler.ring.kvstore.file.poll_interval must be at least 10ms")]
-    FilePollInterval,
+    #[error("the store of lifecycler.ring cannot be used")]
+    Kv { source: KvConfigError },
 }
 
 impl Default for LifecyclerConfig {
@@ -139,22 +119,6 @@ impl Default for RingConfig {
     }
 }
 
-impl Default for KvConfig {
-    fn default() -> Self {
-        Self {
-            store: KvStoreKind::InMemory,
-            prefix: "collectors/".to_owned(),
-            file: FileKvConfig::default(),
-        }
-    }
-}
-
-impl Default for FileKvConfig {
-    fn default() -> Self {
-        Self { path: PathBuf::new(), poll_interval: Millis::from_secs(1) }
-    }
-}
-
 impl LifecyclerConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         if !(1..=NUM_TOKENS_MAX).contains(&self.num_tokens) {
@@ -177,21 +141,7 @@ impl RingConfig {
         if self.replication_factor == 0 {
             return Err(ConfigError::ReplicationFactor);
         }
-        let file = &self.kvstore.file;
-        if self.kvstore.store == KvStoreKind::File && file.path.as_os_str().is_empty() {
-            return Err(ConfigError::FilePath);
-        }
-        if file.poll_interval < Millis(10) {
-            return Err(ConfigError::FilePollInterval);
-        }
-        Ok(())
-    }
-}
-
-impl KvConfig {
-    /// The full key of `name` in the store.
-    pub fn key(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+        self.kvstore.validate().map_err(|source| ConfigError::Kv { source })
     }
 }
 
@@ -238,8 +188,10 @@ mod tests {
         check(|c| c.num_tokens = 0, ConfigError::NumTokens { num_tokens: 0 });
         check(|c| c.num_tokens = 5000, ConfigError::NumTokens { num_tokens: 5000 });
         check(|c| c.ring.replication_factor = 0, ConfigError::ReplicationFactor);
-        check(|c| c.ring.kvstore.store = KvStoreKind::File, ConfigError::FilePath);
-        check(|c| c.ring.kvstore.file.poll_interval = Millis(0), ConfigError::FilePollInterval);
+        check(
+            |c| c.ring.kvstore.store = KvStoreKind::File,
+            ConfigError::Kv { source: KvConfigError::Missing { store: "file", key: "file.path" } },
+        );
         check(
             |c| c.heartbeat_period = Millis::from_secs(60),
             ConfigError::HeartbeatPeriod {
@@ -255,6 +207,5 @@ mod tests {
             },
         );
         assert!(serde_saphyr::from_str::<LifecyclerConfig>("num_token: 1").is_err());
-        assert!(serde_saphyr::from_str::<KvConfig>("store: carrier-pigeon").is_err());
     }
 }

@@ -406,14 +406,20 @@ impl Run {
         };
         match (outcome, applied) {
             (Ok(()), Some(applied)) => {
-                self.last_error = None;
                 self.note_forgotten(&applied.forgotten);
+                if self.last_error.take().is_some() {
+                    tracing::info!("writing to the ring works again");
+                }
                 Event::Written { change, applied }
             }
             (Ok(()), None) => unreachable!("a swap succeeds only through its closure"),
             (Err(error), _) => {
                 self.metrics.write_failures.inc();
-                tracing::warn!(?change, %error, "cannot write to the ring, will try again");
+                let kind = |error: &KvError| std::mem::discriminant(error);
+                // Each heartbeat fails until the store is back; one line for that is enough.
+                if self.last_error.as_ref().map(kind) != Some(kind(&error)) {
+                    tracing::warn!(?change, %error, "cannot write to the ring, will try again");
+                }
                 self.last_error = Some(error);
                 Event::Failed { change }
             }

@@ -30,6 +30,9 @@ const BACK_OFF_MIN_MS: u64 = 500;
 const BACK_OFF_MAX_MS: u64 = 16_000;
 /// A read that takes longer has failed; without an end the ring would age unnoticed.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// While a store fails, another reason than the one logged last is logged after this at the
+/// earliest: a cluster's servers may fail in turns, each in its own way.
+const REASON_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// One reading of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +163,7 @@ struct Run<R> {
 impl<R: ReadRing> Run<R> {
     async fn run(mut self, mut sink: impl FnMut(RingRead) -> Taken + Send + 'static) {
         let mut failures_in_row = 0_u32;
+        let mut log = FailureLog::default();
         let mut reread_at = Instant::now() + Duration::from_millis(REREAD_MS);
         loop {
             let value = self.next(reread_at).await;
@@ -169,7 +173,9 @@ impl<R: ReadRing> Run<R> {
             let read = self.understand(&value);
             if let RingRead::Failed(reason) = &read {
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(key = self.key, reason, "the ring could not be read");
+                log.failed(&self.key, reason);
+            } else {
+                log.read(&self.key);
             }
             if sink(read) == Taken::OutOfStep {
                 self.reader.forget();
@@ -234,6 +240,39 @@ impl<R: ReadRing> Run<R> {
                 let raw = self.reader.read(bytes).map(|reading| (reading, None));
                 raw.map_err(|_| page_error.to_string())
             }
+        }
+    }
+}
+
+/// Says once that reading fails, and once that it goes on.
+#[derive(Default)]
+struct FailureLog {
+    failing: Option<Logged>,
+}
+
+struct Logged {
+    since: Instant,
+    reason: String,
+    at: Instant,
+}
+
+impl FailureLog {
+    fn failed(&mut self, key: &str, reason: &str) {
+        let now = Instant::now();
+        let is_known =
+            |logged: &Logged| logged.reason == reason || now - logged.at < REASON_LOG_INTERVAL;
+        if self.failing.as_ref().is_some_and(is_known) {
+            return;
+        }
+        tracing::warn!(key, reason, "the ring could not be read");
+        let since = self.failing.as_ref().map_or(now, |logged| logged.since);
+        self.failing = Some(Logged { since, reason: reason.to_owned(), at: now });
+    }
+
+    fn read(&mut self, key: &str) {
+        if let Some(logged) = self.failing.take() {
+            let failed_s = logged.since.elapsed().as_secs();
+            tracing::info!(key, failed_s, "the ring is read again");
         }
     }
 }

@@ -35,6 +35,10 @@ pub mod proto {
     pub mod httpgrpc {
         include!(concat!(env!("OUT_DIR"), "/httpgrpc.rs"));
     }
+    /// The part of etcd's v3 API that the ring's store speaks.
+    pub mod etcdserverpb {
+        include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
+    }
     pub mod google {
         pub mod rpc {
             include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));

@@ -25,6 +25,7 @@ mod push;
 mod read;
 mod restart;
 mod ring_sim;
+mod ring_stores;
 mod scale_up;
 mod sidecar;
 mod upstream;

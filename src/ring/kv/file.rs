@@ -8,8 +8,10 @@
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::ring::kv::{KvError, KvValue};
@@ -21,10 +23,14 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// file systems keep stamps as coarse as two seconds.
 const STAMP_RESOLUTION: Duration = Duration::from_secs(2);
 
+/// Clones share the one look at the file that may be under way.
 #[derive(Clone, Debug)]
 pub struct FileKv {
     path: PathBuf,
     poll_interval: Duration,
+    /// A look at a dead mount never ends and cannot be ended. One at a time, so that it costs
+    /// one thread and not one for each time that we wanted to look.
+    looking: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -53,7 +59,7 @@ struct Stamp {
 
 impl FileKv {
     pub fn new(path: PathBuf, poll_interval: Duration) -> Self {
-        Self { path, poll_interval }
+        Self { path, poll_interval, looking: Arc::new(Semaphore::new(1)) }
     }
 
     pub(super) async fn get(&self) -> Result<KvValue, KvError> {
@@ -68,15 +74,32 @@ impl FileKv {
     }
 
     async fn stamp(&self) -> Option<Stamp> {
-        let meta = tokio::fs::metadata(&self.path).await.ok()?;
-        Some(Stamp { modified: meta.modified().ok()?, len: meta.len() })
+        let look = |path: &Path| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some(Stamp { modified: meta.modified().ok()?, len: meta.len() })
+        };
+        self.off_thread(look).await.ok()?
     }
 
     async fn read_off_thread(&self) -> Result<Option<Seen>, KvError> {
+        self.off_thread(read).await?
+    }
+
+    /// Looking may block for as long as a network mount likes.
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> Result<T, KvError> {
+        let failed = |e: String| read_error(&self.path, e);
+        let looking = Arc::clone(&self.looking).acquire_owned().await;
+        let looking = looking.map_err(|e| failed(e.to_string()))?;
         let path = self.path.clone();
-        // Reading may block for as long as a network mount likes.
-        let read = tokio::task::spawn_blocking(move || read(&path)).await;
-        read.map_err(|e| read_error(&self.path, e.to_string()))?
+        let seen = tokio::task::spawn_blocking(move || {
+            let seen = look(&path);
+            drop(looking);
+            seen
+        });
+        seen.await.map_err(|e| failed(e.to_string()))
     }
 }
 
@@ -226,6 +249,29 @@ mod tests {
                 break;
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_look_that_never_ends_costs_one_thread_and_no_caller() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        // Opening a pipe that nobody writes to blocks, as a dead mount does.
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let kv = FileKv::new(path.clone(), POLL);
+        let mut watch = kv.watch();
+        for _ in 0..3 {
+            let briefly = Duration::from_millis(50);
+            assert!(tokio::time::timeout(briefly, watch.next()).await.is_err());
+            assert!(tokio::time::timeout(briefly, kv.get()).await.is_err());
+        }
+        assert_eq!(kv.looking.available_permits(), 0, "the first look is still under way");
+        let pipe = dir.path().join("pipe");
+        fs::rename(&path, &pipe).unwrap();
+        fs::write(&path, "one").unwrap();
+        drop(fs::File::options().write(true).open(&pipe).unwrap());
+        let value = next_within_deadline(&mut watch).await.unwrap();
+        assert_eq!(value.bytes.as_deref(), Some(&b"one"[..]));
     }
 
     #[tokio::test]

@@ -3,26 +3,56 @@
 //! A backend supplies a versioned read and a conditional swap; the loop around them, with its
 //! bound and its back-off, is here, the same for all.
 //!
-//! Invariant: a value is only ever replaced by one made from it. A value that cannot be
+//! Invariants: a value is only ever replaced by one made from it. A value that cannot be
 //! understood is therefore never overwritten: the caller's closure refuses, and the loop ends.
+//! Every call ends within a named time, whatever the store does; only a watch may wait for long,
+//! and it can be dropped at any moment.
 
+pub mod consul;
+pub mod dial;
+pub mod etcd;
 pub mod file;
+pub mod http;
 pub mod inmemory;
+pub mod requests;
 pub mod ring_page;
 
+mod exchange;
+
+use std::error::Error;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rand::RngExt;
+use tokio::time::{Instant, timeout};
 
-use crate::ring::config::{KvConfig, KvStoreKind};
+use crate::ring::config::{KvConfig, KvConfigError, KvStoreKind};
+use crate::ring::kv::consul::{ConsulKv, ConsulWatch};
+use crate::ring::kv::dial::DialError;
+use crate::ring::kv::etcd::{EtcdKv, EtcdWatch};
 use crate::ring::kv::file::{FileKv, FileWatch};
+use crate::ring::kv::http::{HttpKv, HttpWatch};
 use crate::ring::kv::inmemory::{InMemoryKv, InMemoryWatch};
+use crate::ring::kv::requests::{Operation, RequestDurations};
 use crate::ring::model::RingModel;
 
 /// Swaps tried before a write is given up; Cortex's number for its stores. Each loss means that
 /// another member's write succeeded, so ten losses in a row are a storm, not bad luck.
 pub const CAS_ATTEMPTS_MAX: u32 = 10;
+
+/// How long a read or a deletion may take. A store's own settings are shorter as a rule; this
+/// holds for all of them, a file on a dead mount included.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a write may take with all of its races. By then a heartbeat comes too late to count.
+pub const CAS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Largest value that is taken from a store, as large as a ring may be once decompressed.
+const VALUE_BYTES_MAX: usize = 16 << 20;
+
+/// Longest reason that is told of a failure; servers put a sentence there.
+const REASON_CHARS_MAX: usize = 400;
 
 /// Pause between two tries, jittered by half. It is constant: a loser who waits longer and
 /// longer would starve behind members that heartbeat every few seconds.
@@ -33,6 +63,9 @@ pub const CAS_RETRY_MS: u64 = 100;
 pub enum KvClient {
     InMemory(InMemoryKv),
     File(FileKv),
+    Etcd(EtcdKv),
+    Consul(ConsulKv),
+    Http(HttpKv),
 }
 
 /// Follows one key.
@@ -40,6 +73,9 @@ pub enum KvClient {
 pub enum KvWatch {
     InMemory(InMemoryWatch),
     File(FileWatch),
+    Etcd(EtcdWatch),
+    Consul(ConsulWatch),
+    Http(HttpWatch),
 }
 
 /// A key's value at one moment.
@@ -71,37 +107,83 @@ pub enum KvError {
     TooLarge { path: String, bytes_max: u64 },
     #[error("cannot use the stored value: {0}")]
     Value(String),
-    #[error("failed to CAS {key}: {CAS_ATTEMPTS_MAX} others were faster")]
-    Conflict { key: String },
+    #[error("failed to CAS {key}: {attempts} others were faster")]
+    Conflict { key: String, attempts: u32 },
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    #[error("cannot ask {store} at {at}: {reason}")]
+    Call { store: &'static str, at: String, reason: String },
+    #[error("the watch of {key} ends as soon as it begins: {reason}")]
+    WatchEnds { key: String, reason: String },
+}
+
+/// Why a store cannot even be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum KvSetupError {
+    #[error("the settings of the ring's store cannot be used")]
+    Config(#[from] KvConfigError),
+    #[error("the ring's store cannot be connected to")]
+    Dial { source: DialError },
+    #[error("the ACL token holds characters that no HTTP header can carry")]
+    Token,
+    #[error("the store's address holds characters that no request can carry")]
+    Path,
 }
 
 impl KvClient {
     /// `in_memory` is the store that this process shares; it is used if the config names it.
-    pub fn new(config: &KvConfig, in_memory: &InMemoryKv) -> Self {
-        match config.store {
+    /// `name` is Cortex's name of the store's user, for metrics.
+    pub fn new(
+        config: &KvConfig,
+        in_memory: &InMemoryKv,
+        durations: Option<&RequestDurations>,
+        name: &'static str,
+    ) -> Result<Self, KvSetupError> {
+        let requests = |kind| durations.map(|durations| durations.of(name, kind));
+        Ok(match config.store {
             KvStoreKind::InMemory => Self::InMemory(in_memory.clone()),
             KvStoreKind::File => Self::File(FileKv::new(
                 config.file.path.clone(),
                 config.file.poll_interval.as_duration(),
             )),
-        }
+            KvStoreKind::Etcd => Self::Etcd(EtcdKv::new(&config.etcd, requests("etcd"))?),
+            KvStoreKind::Consul => Self::Consul(ConsulKv::new(&config.consul, requests("consul"))?),
+            KvStoreKind::Http => Self::Http(HttpKv::new(&config.http, requests("http"))?),
+        })
+    }
+
+    /// The same store for another user of it, told apart in metrics.
+    pub fn for_user(&self, name: &'static str) -> Self {
+        let mut other = self.clone();
+        let requests = match &mut other {
+            Self::InMemory(_) | Self::File(_) => return other,
+            Self::Etcd(kv) => &mut kv.requests,
+            Self::Consul(kv) => &mut kv.requests,
+            Self::Http(kv) => &mut kv.requests,
+        };
+        *requests = requests.as_ref().map(|requests| requests.named(name));
+        other
     }
 
     /// Whether members can register themselves there.
     pub fn is_writable(&self) -> bool {
         match self {
-            Self::InMemory(_) => true,
-            Self::File(_) => false,
+            Self::InMemory(_) | Self::Etcd(_) | Self::Consul(_) => true,
+            Self::File(_) | Self::Http(_) => false,
         }
     }
 
     pub async fn get(&self, key: &str) -> Result<KvValue, KvError> {
-        match self {
-            Self::InMemory(kv) => kv.get(key).await,
-            Self::File(kv) => kv.get().await,
-        }
+        let getting = async {
+            match self {
+                Self::InMemory(kv) => kv.get(key).await,
+                Self::File(kv) => kv.get().await,
+                Self::Etcd(kv) => kv.get(key).await,
+                Self::Consul(kv) => kv.get(key).await,
+                Self::Http(kv) => kv.get().await,
+            }
+        };
+        self.within(CALL_TIMEOUT, Operation::Get, getting).await
     }
 
     /// Replaces the value of `key` by what `change` makes of it, again for each lost race.
@@ -115,29 +197,42 @@ impl KvClient {
         if !self.is_writable() {
             return Err(KvError::ReadOnly);
         }
-        for attempt in 0..CAS_ATTEMPTS_MAX {
-            if attempt > 0 {
-                tokio::time::sleep(jittered_by_half(CAS_RETRY_MS)).await;
+        let attempts = self.cas_attempts_max();
+        let swapping = async {
+            for attempt in 0..attempts {
+                if attempt > 0 {
+                    tokio::time::sleep(jittered_by_half(CAS_RETRY_MS)).await;
+                }
+                let current = self.get_to_swap(key).await?;
+                let Some(bytes) = change(current.bytes).map_err(KvError::Value)? else {
+                    return Ok(());
+                };
+                // No ring is empty as bytes, so this is one that could not be encoded.
+                if bytes.is_empty() {
+                    return Err(KvError::Value("the new value is empty".to_owned()));
+                }
+                if self.swap(key, current.version, bytes).await? {
+                    return Ok(());
+                }
             }
-            let current = self.get(key).await?;
-            let Some(bytes) = change(current.bytes).map_err(KvError::Value)? else {
-                return Ok(());
-            };
-            if self.swap(key, current.version, bytes).await? {
-                return Ok(());
-            }
-        }
-        Err(KvError::Conflict { key: key.to_owned() })
+            Err(KvError::Conflict { key: key.to_owned(), attempts })
+        };
+        self.within(CAS_TIMEOUT, Operation::Cas, swapping).await
     }
 
     pub async fn delete(&self, key: &str) -> Result<(), KvError> {
-        match self {
-            Self::InMemory(kv) => {
-                kv.remove(key);
-                Ok(())
+        let deleting = async {
+            match self {
+                Self::InMemory(kv) => {
+                    kv.remove(key);
+                    Ok(())
+                }
+                Self::Etcd(kv) => kv.delete(key).await,
+                Self::Consul(kv) => kv.delete(key).await,
+                Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
             }
-            Self::File(_) => Err(KvError::ReadOnly),
-        }
+        };
+        self.within(CALL_TIMEOUT, Operation::Delete, deleting).await
     }
 
     /// The watch's first value is the present one.
@@ -145,19 +240,66 @@ impl KvClient {
         match self {
             Self::InMemory(kv) => KvWatch::InMemory(kv.watch(key)),
             Self::File(kv) => KvWatch::File(kv.watch()),
+            Self::Etcd(kv) => KvWatch::Etcd(kv.watch(key)),
+            Self::Consul(kv) => KvWatch::Consul(kv.watch(key)),
+            Self::Http(kv) => KvWatch::Http(kv.watch()),
+        }
+    }
+
+    /// A value that a swap may start from.
+    async fn get_to_swap(&self, key: &str) -> Result<KvValue, KvError> {
+        match self {
+            Self::InMemory(kv) => kv.get(key).await,
+            Self::Etcd(kv) => kv.get(key).await,
+            Self::Consul(kv) => kv.get_fresh(key).await,
+            Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
         }
     }
 
     async fn swap(&self, key: &str, version: u64, bytes: Bytes) -> Result<bool, KvError> {
         match self {
             Self::InMemory(kv) => kv.swap(key, version, bytes).await,
-            Self::File(_) => Err(KvError::ReadOnly),
+            Self::Etcd(kv) => kv.swap(key, version, bytes).await,
+            Self::Consul(kv) => kv.swap(key, version, bytes).await,
+            Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
         }
+    }
+
+    fn cas_attempts_max(&self) -> u32 {
+        match self {
+            Self::Etcd(kv) => kv.cas_attempts_max,
+            _ => CAS_ATTEMPTS_MAX,
+        }
+    }
+
+    /// Ends a call at its deadline, and counts how long it took where a store is far away.
+    async fn within<T>(
+        &self,
+        deadline: Duration,
+        operation: Operation,
+        call: impl Future<Output = Result<T, KvError>>,
+    ) -> Result<T, KvError> {
+        let asked_at = Instant::now();
+        let outcome = match timeout(deadline, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(KvError::Timeout(deadline)),
+        };
+        let requests = match self {
+            Self::InMemory(_) | Self::File(_) => None,
+            Self::Etcd(kv) => kv.requests.as_ref(),
+            Self::Consul(kv) => kv.requests.as_ref(),
+            Self::Http(kv) => kv.requests.as_ref(),
+        };
+        if let Some(requests) = requests {
+            requests.observe(operation, asked_at, &outcome);
+        }
+        outcome
     }
 }
 
 impl KvWatch {
-    /// The next value that differs from the last one; changes in between may be skipped.
+    /// The next value that differs from the last one; changes in between may be skipped. A store
+    /// that confirms the last one may repeat it.
     ///
     /// Cancel-safe: a dropped call loses no value. After an error the next call tries again
     /// when the backend does, so the caller paces itself only against repeated errors.
@@ -165,8 +307,28 @@ impl KvWatch {
         match self {
             Self::InMemory(watch) => watch.next().await,
             Self::File(watch) => watch.next().await,
+            Self::Etcd(watch) => watch.next().await,
+            Self::Consul(watch) => watch.next().await,
+            Self::Http(watch) => watch.next().await,
         }
     }
+}
+
+/// An error with its causes, in one line.
+fn reason(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    one_line(&text)
+}
+
+/// A text from elsewhere, cut to what a log line and a page can hold.
+fn one_line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.trim().chars().map(plain).take(REASON_CHARS_MAX).collect()
 }
 
 /// Between half of `period_ms` and all of it.
@@ -208,7 +370,10 @@ mod tests {
                 Ok(Some(Bytes::from_static(b"v")))
             })
             .await;
-        assert_eq!(outcome, Err(KvError::Conflict { key: "k".to_owned() }));
+        assert_eq!(
+            outcome,
+            Err(KvError::Conflict { key: "k".to_owned(), attempts: CAS_ATTEMPTS_MAX })
+        );
         assert_eq!(calls, CAS_ATTEMPTS_MAX);
     }
 
@@ -219,6 +384,7 @@ mod tests {
         let outcome = kv.cas("k", |_| Err("no ring".to_owned())).await;
         assert_eq!(outcome, Err(KvError::Value("no ring".to_owned())));
         kv.cas("k", |_| Ok(None)).await.unwrap();
+        assert!(kv.cas("k", |_| Ok(Some(Bytes::new()))).await.is_err(), "no ring is no bytes");
         assert_eq!(kv.get("k").await.unwrap().bytes.as_deref(), Some(&b"garbled"[..]));
     }
 

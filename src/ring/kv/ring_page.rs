@@ -1,4 +1,4 @@
-//! Reads a ring from the JSON of Cortex's `/ring` page, as an operator can save it anywhere.
+//! Reads a ring from the JSON of Cortex's `/ring` page, saved or fresh.
 //!
 //! The page hides one thing: a member whose heartbeat is too old is shown as `Unhealthy` in
 //! place of its state. Its true state is unknown. We take it for ACTIVE with the old heartbeat
@@ -32,6 +32,8 @@ pub enum RingPageError {
     Time { id: String, text: String },
     #[error("instance {id:?} is listed twice")]
     Twice { id: String },
+    #[error("the page shows ACTIVE members and no tokens at all, so it hides them")]
+    NoTokens,
 }
 
 /// Fields that we do not know are read past; a list that Go left empty is `null`.
@@ -65,6 +67,12 @@ pub fn parse(json: &[u8]) -> Result<RingPage, RingPageError> {
         if ring.instances.insert(id.clone(), instance(shard)?).is_some() {
             return Err(RingPageError::Twice { id });
         }
+    }
+    // Taken for true, a ring without tokens would say that no key is anybody's.
+    let is_active = |instance: &Instance| instance.state == InstanceState::Active;
+    let members = ring.instances.values();
+    if members.clone().any(is_active) && members.clone().all(|member| member.tokens.is_empty()) {
+        return Err(RingPageError::NoTokens);
     }
     let stored_at_ms = unix_ms(&page.storage_last_updated).or_else(|| unix_ms(&page.now));
     Ok(RingPage { ring, stored_at_ms })
@@ -174,6 +182,7 @@ mod tests {
         check("2026-11-29 23:16:15 +0000 UTC", "yesterday", "has no time: \"yesterday\"");
         check("\"id\":\"b\"", "\"id\":\"a\"", "\"a\" is listed twice");
         check("[3,1]", "[4294967296]", "no JSON of a /ring page");
+        check("[3,1]", "null", "hides them");
         check("]", "", "no JSON of a /ring page");
     }
 

@@ -472,7 +472,7 @@ fn tokens(index: usize) -> Vec<Token> {
 
 /// Below the system's ephemeral ports: one of those may be some connection's by the time a child
 /// binds it.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let start = u16::try_from(std::process::id() % 100).expect("small") * 100;

@@ -3,7 +3,7 @@
 //! Needs a Cortex binary (`FREEHOLD_CORTEX_BIN`) and etcd; each test says so and passes where
 //! there is none.
 
-mod cluster;
+pub mod cluster;
 
 use freehold::ring::model::InstanceState;
 use tokio::sync::Mutex;
