@@ -253,6 +253,7 @@ impl Bench {
             stream_keys: StreamKeys::default(),
             receive_message_bytes_max: 1 << 20,
             send_message_bytes_max: 1 << 20,
+            upstream: None,
         };
         GrpcEdge::new(
             settings,
