@@ -15,6 +15,7 @@ use freehold::server::listen::Listener;
 use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
+use freehold::tls::ServerTls;
 use freehold::upstream::Upstream;
 use freehold::upstream::config::UpstreamConfig;
 use h2::client::{ResponseFuture, SendRequest};
@@ -119,20 +120,17 @@ impl Edge {
     }
 
     pub async fn with(config: &UpstreamConfig) -> Self {
+        Self::start(settings_with(config), None).await
+    }
+
+    pub async fn start(settings: Settings, tls: Option<Arc<ServerTls>>) -> Self {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
+        let listener = listener.with_tls(tls);
         let address = listener.local_address().expect("bound");
         let (drainer, drain) = Drainer::new();
         let health = HealthSwitch::new().await;
         health.set_serving(true).await;
-        let upstream = Upstream::new(config).expect("config");
-        let settings = Settings {
-            tenancy: Tenancy::Header,
-            stream_keys: StreamKeys::default(),
-            receive_message_bytes_max: 4 << 20,
-            send_message_bytes_max: 4 << 20,
-            upstream: Some(upstream.clone()),
-            stream_answer_within: std::time::Duration::from_secs(10),
-        };
+        let upstream = settings.upstream.clone().expect("an upstream");
         let ingester = IngesterCalls {
             push: Arc::new(|_, _| Ok(Pushed::default())),
             judge: Arc::new(|_, _| {
@@ -148,6 +146,17 @@ impl Edge {
             serve(listener, edge, &ServerConfig::default(), drain).await.expect("serve");
         });
         Self { address, upstream, health, drainer, _tasks: tasks }
+    }
+}
+
+pub fn settings_with(config: &UpstreamConfig) -> Settings {
+    Settings {
+        tenancy: Tenancy::Header,
+        stream_keys: StreamKeys::default(),
+        receive_message_bytes_max: 4 << 20,
+        send_message_bytes_max: 4 << 20,
+        upstream: Some(Upstream::new(config).expect("config")),
+        stream_answer_within: std::time::Duration::from_secs(10),
     }
 }
 

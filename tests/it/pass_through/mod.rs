@@ -4,6 +4,7 @@ mod bounds;
 mod breaks;
 pub mod fake;
 mod questions;
+mod tls;
 
 use std::sync::Arc;
 
