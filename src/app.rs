@@ -52,7 +52,7 @@ use crate::tls::{ServerTls, TlsError};
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
-use following::SidecarReadiness;
+use following::{SidecarReadiness, start_settings_check};
 use membership::{Membership, follow_own_state};
 
 /// How long a ring that cannot be read stays in force.
@@ -169,6 +169,7 @@ impl App {
             .clone()
             .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
         let followed = follower.as_ref().map(Follower::status);
+        start_settings_check(&config, &registry, &mut tasks, &drain)?;
         let rooms = Rooms {
             ingester: &ingester,
             followed: &followed,

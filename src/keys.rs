@@ -146,6 +146,35 @@ impl KeySet {
         self.width() as f64 / (1_u64 << 32) as f64
     }
 
+    /// Share of the key space that is in both sets, in 0..=1.
+    pub fn common_share(&self, other: &Self) -> f64 {
+        let (mut here, mut there) = (self.first, other.first);
+        let (mut ours, mut theirs) = (&self.bounds[..], &other.bounds[..]);
+        let (mut width, mut start) = (0, 0_u64);
+        loop {
+            let next = match (ours.first(), theirs.first()) {
+                (Some(&a), Some(&b)) => u64::from(a.min(b)),
+                (Some(&only), None) | (None, Some(&only)) => u64::from(only),
+                (None, None) => 1 << 32,
+            };
+            if here && there {
+                width += next - start;
+            }
+            if next == 1 << 32 {
+                return width as f64 / (1_u64 << 32) as f64;
+            }
+            start = next;
+            for (inside, bounds) in [(&mut here, &mut ours), (&mut there, &mut theirs)] {
+                if let Some((&bound, rest)) = bounds.split_first()
+                    && u64::from(bound) == next
+                {
+                    *inside = !*inside;
+                    *bounds = rest;
+                }
+            }
+        }
+    }
+
     /// Number of range bounds; the memory of a set follows it.
     pub fn bounds_len(&self) -> usize {
         self.bounds.len()
@@ -188,6 +217,22 @@ mod tests {
         let set = KeySet::from_toggles(false, vec![7, 0, 7, 9]);
         assert!(set.contains(RingKey(0)) && set.contains(RingKey(8)) && !set.contains(RingKey(9)));
         assert_eq!(set.width(), 9);
+    }
+
+    #[test]
+    fn common_shares_are_those_of_the_keys_in_both() {
+        let set = |first, bounds: &[u32]| KeySet::from_toggles(first, bounds.to_vec());
+        let quarter = 1 << 30;
+        let check = |a: &KeySet, b: &KeySet, expect: f64| {
+            assert_eq!((a.common_share(b), b.common_share(a)), (expect, expect));
+        };
+        check(&KeySet::all(), &KeySet::all(), 1.0);
+        check(&KeySet::all(), &KeySet::none(), 0.0);
+        let (low, high) = (set(true, &[2 * quarter]), set(false, &[quarter]));
+        check(&low, &KeySet::all(), 0.5);
+        check(&low, &high, 0.25);
+        check(&low, &set(false, &[2 * quarter]), 0.0);
+        check(&set(true, &[quarter, 3 * quarter]), &set(true, &[quarter, 3 * quarter]), 0.5);
     }
 
     proptest! {

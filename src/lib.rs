@@ -19,6 +19,7 @@
 
 pub mod app;
 pub mod config;
+pub mod plan;
 pub mod query;
 pub mod telemetry;
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use freehold::config::{Command, Config};
-use freehold::{app, query, telemetry};
+use freehold::{app, plan, query, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
@@ -29,6 +29,10 @@ fn run() -> Result<(), Box<dyn Error>> {
         Command::Serve(config) => runtime.block_on(serve(*config)),
         Command::Query(args) => {
             print!("{}", runtime.block_on(query::run(&args))?);
+            Ok(())
+        }
+        Command::Plan(args) => {
+            print!("{}", runtime.block_on(plan::run(&args))?);
             Ok(())
         }
         Command::Print(text) => {

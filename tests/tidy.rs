@@ -76,6 +76,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("admin", Edge),
     ("app", Shell),
     ("config", Shell),
+    ("plan", Shell),
     ("query", Shell),
     ("telemetry", Shell),
     ("main", Shell),

@@ -24,7 +24,8 @@ async fn switched(pages: &Pages, request: Request) -> Result<Response, Response>
         _ => return Err(refused(format!("invalid mode input: {}", escaped(&mode)))),
     };
     let Some(lifecycler) = &pages.sources.lifecycler else {
-        let text = "failed to change state: the ring's store is read-only";
+        let text = "failed to change state: this process does not write the ring (its store is \
+                    read-only, or an ingester behind it registers itself): ask that ingester";
         return Err(refused(text.to_owned()));
     };
     if let Err(error) = lifecycler.set_state(state).await {

@@ -2,9 +2,57 @@
 
 use std::sync::Arc;
 
+use prometheus::Registry;
+use tokio::task::JoinSet;
+
+use super::AppError;
+use crate::config::Config;
+use crate::distributor::ShardingStrategy;
+use crate::exposition::{AtScrape, Families};
 use crate::ingester::following::FollowStatus;
+use crate::ingester::settings_check::{Placing, SettingsCheck};
 use crate::ring::{OwnView, Ring, UnknownOwnership};
+use crate::server::drain::Drain;
 use crate::sync::{AtomicBool, Ordering};
+
+/// Compares our settings with a distributor's, where its address is given.
+pub(super) fn start_settings_check(
+    config: &Config,
+    registry: &Registry,
+    tasks: &mut JoinSet<()>,
+    drain: &Drain,
+) -> Result<(), AppError> {
+    let address = &config.ingester.distributor_address;
+    if address.is_empty() {
+        return Ok(());
+    }
+    let check = SettingsCheck::new(address, placing(config));
+    let found = check.found();
+    let read = move |families: &mut Families| found.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("settings_check_families", read)))?;
+    let mut drain = drain.clone();
+    tasks.spawn(async move { check.run(async move { drain.started().await }).await });
+    Ok(())
+}
+
+/// Our settings that decide where series go.
+fn placing(config: &Config) -> Placing {
+    let ring = &config.ingester.lifecycler.ring;
+    let distributor = &config.distributor;
+    let strategy = match distributor.sharding_strategy {
+        ShardingStrategy::Default => "default",
+        ShardingStrategy::ShuffleSharding => "shuffle-sharding",
+    };
+    let store = serde_json::to_value(ring.kvstore.store).unwrap_or_default();
+    Placing::default()
+        .with("-distributor.replication-factor", ring.replication_factor)
+        .with("-distributor.zone-awareness-enabled", ring.zone_awareness_enabled)
+        .with("-distributor.sharding-strategy", strategy)
+        .with("-distributor.shard-by-all-labels", distributor.shard_by_all_labels)
+        .with("-distributor.extend-writes", distributor.extend_writes)
+        .with("-distributor.ingestion-tenant-shard-size", config.limits.ingestion_tenant_shard_size)
+        .stored_in(store.as_str().unwrap_or_default(), &ring.kvstore.prefix)
+}
 
 /// What a sidecar waits for beside what every ingester waits for.
 #[derive(Clone)]

@@ -17,13 +17,11 @@ use crate::ring::kv::{KvClient, KvCodec};
 use crate::ring::lifecycle::Settings;
 use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
 use crate::ring::model::{InstanceState, RingReading};
+use crate::ring::service_ring::INGESTER_RING;
 use crate::ring::watcher::{ReadRing, RingRead, Taken, Watcher};
 use crate::ring::{EMPTY_RING_ERROR, Published, Ring, RingSettings};
 use crate::server::drain::Drain;
 use crate::wire::ring_desc;
-
-/// Name of the ingesters' ring in its store: Cortex's key, after the prefix.
-const RING_NAME: &str = "ring";
 
 /// Our part in the ring: where it is stored, and who we are in it.
 pub(super) struct Membership {
@@ -60,7 +58,7 @@ impl Membership {
         let kv = KvClient::new(store, &InMemoryKv::default(), Some(&durations), "ingester-ring")?;
         Ok(Self {
             kv,
-            key: lifecycler.ring.kvstore.key(RING_NAME),
+            key: lifecycler.ring.kvstore.key(INGESTER_RING),
             codec: KvCodec {
                 decode: |bytes| ring_desc::decode(bytes).map_err(|error| error.to_string()),
                 // Our own model always fits: it was read within the same bounds.

@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use super::flags::{self, Kind};
 use super::{Config, ConfigError, effective_yaml, load, table};
+use crate::plan::GrowthArgs;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub enum Command {
     Print(String),
     /// Ask a running instance for a tenant's series.
     Query(QueryArgs),
+    /// Tell what another number of ingesters would do to tenants' limits.
+    Plan(Box<PlanArgs>),
 }
 
 /// What `freehold query` is told.
@@ -37,6 +40,40 @@ pub struct QueryArgs {
     /// RFC 3339 or Unix seconds; absent is now.
     pub end: Option<String>,
 }
+
+/// What `freehold plan` is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanArgs {
+    /// File or URL of the ring.
+    pub ring: String,
+    /// File or URL of the tenants' counts.
+    pub counts: String,
+    pub growth: GrowthArgs,
+    /// Series that each tenant creates until the heads drop what has moved.
+    pub new_series: u64,
+    /// When the members join: RFC 3339 or Unix seconds; absent is now.
+    pub at: Option<String>,
+    /// Only this one.
+    pub tenant: Option<String>,
+    /// The table has a row per instance too.
+    pub instances: bool,
+    pub format: PlanFormat,
+    /// Limits and what the cluster's members agree on.
+    pub config: Config,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Options of `freehold plan` that take a value; everything else there is one of the flags.
+const PLAN_OPTIONS: [&str; 10] =
+    ["ring", "counts", "to", "zones", "tokens", "seed", "new-series", "at", "tenant", "format"];
+/// Its option that takes none.
+const PLAN_INSTANCES: &str = "instances";
 
 const CONFIG_FILE: &str = "config.file";
 
@@ -66,6 +103,7 @@ impl Command {
                 Ok(Self::Print(effective_yaml(&config)))
             }
             Some(("query", given)) => Ok(Self::Query(query_args(given))),
+            Some(("plan", given)) => Ok(Self::Plan(Box::new(plan_args(given)?))),
             _ => Ok(Self::Serve(Box::new(load::load(&settings(&matches)?)?))),
         }
     }
@@ -77,9 +115,16 @@ fn go_rules(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<String>
         argument.into_string().map_err(|argument| ConfigError::NotUtf8 { argument })
     });
     let mut rewritten: Vec<String> = arguments.next().transpose()?.into_iter().collect();
+    let mut is_plan = false;
     while let Some(argument) = arguments.next() {
         let argument = argument?;
         let is_flag = argument.len() > 1 && argument.starts_with('-') && argument != "--";
+        if !is_flag && !is_plan && argument == "plan" {
+            // It takes flags too, so they follow the same rules behind it.
+            is_plan = true;
+            rewritten.push(argument);
+            continue;
+        }
         if !is_flag {
             // A command; what follows is its own.
             rewritten.push(argument);
@@ -97,7 +142,13 @@ fn go_rules(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<String>
             rewritten.push(if name.len() == 1 { format!("-{name}") } else { format!("--{name}") });
             continue;
         }
+        if is_plan && name == PLAN_INSTANCES && value.is_none() {
+            rewritten.push(format!("--{PLAN_INSTANCES}"));
+            continue;
+        }
+        let option = PLAN_OPTIONS.into_iter().find(|option| is_plan && *option == name);
         let (name, is_bool) = match flags::find(name) {
+            _ if option.is_some() => (option.unwrap_or_default(), false),
             Some(flag) => (flag.name, is_bool(flag)),
             None if name == CONFIG_FILE => (CONFIG_FILE, false),
             None => return Err(unknown_flag(name)),
@@ -141,6 +192,35 @@ fn settings(matches: &ArgMatches) -> Result<Vec<load::Setting>, ConfigError> {
     Ok(settings)
 }
 
+/// The usual flags, over the defaults of an ingester in a cluster.
+fn plan_args(given: &ArgMatches) -> Result<PlanArgs, ConfigError> {
+    let text = |name: &str| given.get_one::<String>(name).cloned();
+    let mut settings = settings(given)?;
+    let target = flags::find("target").expect("the table has the target");
+    settings.insert(0, load::flag_setting(target, "ingester")?);
+    let zones = text("zones").unwrap_or_default();
+    let zones = zones.split(',').map(str::trim).filter(|zone| !zone.is_empty());
+    Ok(PlanArgs {
+        ring: text("ring").expect("clap requires it"),
+        counts: text("counts").expect("clap requires it"),
+        growth: GrowthArgs {
+            to: *given.get_one("to").expect("clap requires it"),
+            zones: zones.map(str::to_owned).collect(),
+            tokens: given.get_one("tokens").copied(),
+            seed: *given.get_one("seed").expect("it has a default"),
+        },
+        new_series: *given.get_one("new-series").expect("it has a default"),
+        at: text("at"),
+        tenant: text("tenant"),
+        instances: given.get_flag(PLAN_INSTANCES),
+        format: match text("format").as_deref() {
+            Some("json") => PlanFormat::Json,
+            _ => PlanFormat::Text,
+        },
+        config: load::load(&settings)?,
+    })
+}
+
 fn query_args(given: &ArgMatches) -> QueryArgs {
     let text = |name: &str| given.get_one::<String>(name).cloned();
     QueryArgs {
@@ -161,7 +241,8 @@ fn clap_command() -> clap::Command {
         .after_help(BEFORE_OPTIONS)
         .override_usage(
             "freehold [-flag=value …]\n       freehold check-config FILE\n       \
-             freehold query --tenant TENANT 'MATCHERS'",
+             freehold query --tenant TENANT 'MATCHERS'\n       \
+             freehold plan --ring FILE|URL --counts FILE|URL --to N [-flag=value …]",
         )
         .help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\n{all-args}\n")
         .args_override_self(true)
@@ -169,32 +250,35 @@ fn clap_command() -> clap::Command {
         .disable_help_subcommand(true)
         .subcommand(check_config_command())
         .subcommand(query_command())
+        .subcommand(plan_command())
         .next_help_heading("General")
-        .arg(
-            Arg::new(CONFIG_FILE)
-                .long(CONFIG_FILE)
-                .value_name("file")
-                .help("YAML file with the same keys; docs/freehold.yaml is an example."),
-        );
+        .arg(config_file_arg());
     for group in table::FLAGS {
         command = command.next_help_heading(group.heading);
-        for flag in group.flags {
-            let default =
-                flags::at(&defaults, flag.path).expect("a test holds rows to known paths");
-            let shown = flags::shown(default);
-            let arg = Arg::new(flag.name)
-                .long(flag.name)
-                .visible_aliases(flag.aliases)
-                .action(ArgAction::Set)
-                .require_equals(true)
-                .value_name(Kind::of(default).name())
-                .hide_default_value(shown.is_empty())
-                .default_value(shown)
-                .help(flag.help);
-            command = command.arg(arg);
-        }
+        command = command.args(group.flags.iter().map(|flag| flag_arg(flag, &defaults)));
     }
     command
+}
+
+fn config_file_arg() -> Arg {
+    Arg::new(CONFIG_FILE)
+        .long(CONFIG_FILE)
+        .value_name("file")
+        .help("YAML file with the same keys; docs/freehold.yaml is an example.")
+}
+
+fn flag_arg(flag: &flags::Flag, defaults: &serde_json::Value) -> Arg {
+    let default = flags::at(defaults, flag.path).expect("a test holds rows to known paths");
+    let shown = flags::shown(default);
+    Arg::new(flag.name)
+        .long(flag.name)
+        .visible_aliases(flag.aliases)
+        .action(ArgAction::Set)
+        .require_equals(true)
+        .value_name(Kind::of(default).name())
+        .hide_default_value(shown.is_empty())
+        .default_value(shown)
+        .help(flag.help)
 }
 
 fn check_config_command() -> clap::Command {
@@ -206,6 +290,73 @@ fn check_config_command() -> clap::Command {
                 .value_parser(clap::value_parser!(PathBuf))
                 .help("The file that -config.file would be given"),
         )
+}
+
+fn plan_command() -> clap::Command {
+    let option = |name: &'static str| Arg::new(name).long(name);
+    let number = |name: &'static str| option(name).value_name("N");
+    let defaults = flags::default_tree();
+    let flags = flags::all().map(|flag| flag_arg(flag, &defaults).hide(true));
+    clap::Command::new("plan")
+        .about("Tell what another number of ingesters would do to tenants' limits")
+        .after_help(
+            "Limits, replication factor, zone awareness and sharding come from -config.file and \
+             the usual flags, which may follow here; without them they are Cortex's defaults.",
+        )
+        .args_override_self(true)
+        .arg(
+            option("ring")
+                .required(true)
+                .value_name("FILE|URL")
+                .help("The ring: a /ring page as JSON, or a stored ring as it is"),
+        )
+        .arg(option("counts").required(true).value_name("FILE|URL").help(
+            "The tenants' series: a running instance, its /tenants or Cortex's \
+             /distributor/all_user_stats as JSON, or lines of tenant,series[,global_limit]",
+        ))
+        .arg(
+            number("to")
+                .required(true)
+                .value_parser(clap::value_parser!(usize))
+                .help("Ingesters afterwards"),
+        )
+        .arg(
+            option("zones")
+                .value_name("ZONE,…")
+                .help("Zones of new ingesters; default those of the ring"),
+        )
+        .arg(
+            number("tokens")
+                .value_parser(clap::value_parser!(usize))
+                .help("Tokens of a new ingester; default as many as most have"),
+        )
+        .arg(
+            number("seed")
+                .value_parser(clap::value_parser!(u64))
+                .default_value("1")
+                .help("Draws the new tokens; try several"),
+        )
+        .arg(
+            number("new-series")
+                .value_parser(clap::value_parser!(u64))
+                .default_value("0")
+                .help("Series that each tenant creates while the heads are full"),
+        )
+        .arg(option("at").value_name("TIME").help("When they join; default now"))
+        .arg(option("tenant").value_name("TENANT").help("Only this tenant"))
+        .arg(
+            option(PLAN_INSTANCES)
+                .action(ArgAction::SetTrue)
+                .help("A row per instance beside the table"),
+        )
+        .arg(
+            option("format")
+                .value_parser(["text", "json"])
+                .default_value("text")
+                .help("A table, or everything as JSON"),
+        )
+        .arg(config_file_arg())
+        .args(flags)
 }
 
 fn query_command() -> clap::Command {

@@ -28,7 +28,7 @@ use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
 use crate::units::Millis;
 
-pub use command::{Command, QueryArgs};
+pub use command::{Command, PlanArgs, PlanFormat, QueryArgs};
 pub(crate) use document::differing;
 pub use document::{diff_yaml, effective_yaml, reference_markdown};
 pub use flags::{Flag, Group};

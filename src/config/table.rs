@@ -272,6 +272,11 @@ pub const FLAGS: &[Group] = &[
                 "Metadata not seen for this long is dropped.",
             ),
             flag(
+                "ingester.distributor-address",
+                "ingester.distributor_address",
+                "HTTP host:port of a distributor. Its /config page is read at the start and every five minutes, and settings that place series otherwise than ours are told by name.",
+            ),
+            flag(
                 "ingester.client-cleanup-period",
                 "ingester.client_cleanup_period",
                 "What distributors have as -distributor.client-cleanup-period. Health checks fail for so long and 5s after a start, so that push streams are opened anew.",
@@ -670,6 +675,11 @@ pub const FLAGS: &[Group] = &[
                 "ingester.readiness-check-ring-health",
                 "ingester.lifecycler.readiness_check_ring_health",
                 "Be ready only while every instance of the ring is ACTIVE and healthy.",
+            ),
+            flag(
+                "ingester.auto-forget-delay",
+                "ingester.lifecycler.auto_forget_delay",
+                "Take members out of the ring that were silent for so long; 0 never does.",
             ),
             flag(
                 "ingester.lifecycler.addr",

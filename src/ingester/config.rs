@@ -15,6 +15,8 @@ pub struct IngesterConfig {
     pub instance_limits: InstanceLimits,
     /// The ingester that we stand before; without an address we keep the series ourselves.
     pub upstream: UpstreamConfig,
+    /// HTTP `host:port` of a distributor whose settings ours are compared with; empty is none.
+    pub distributor_address: String,
     /// Id in the ring of the ingester behind us, whose place we watch; empty takes ours.
     pub instance_id: String,
 
@@ -101,6 +103,7 @@ impl Default for IngesterConfig {
             lifecycler: LifecyclerConfig::default(),
             instance_limits: InstanceLimits::default(),
             upstream: UpstreamConfig::default(),
+            distributor_address: String::new(),
             instance_id: String::new(),
             active_series_metrics_update_period: Millis::from_secs(60),
             active_series_metrics_idle_timeout: Millis::from_secs(600),

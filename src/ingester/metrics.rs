@@ -3,7 +3,7 @@
 //! Names that Cortex has mean what they mean there; `freehold_` is what Cortex has not. Label
 //! values are tenants, which `max_tenants` bounds, and words of closed sets.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::exposition::Families;
 use crate::ingester::Ingester;
 use crate::ingester::counters::{DiscardReason, MetadataReason};
@@ -42,7 +42,7 @@ impl Ingester {
     /// Adds all families of the ingester.
     pub fn read_metrics(&self, clock: &Clock, families: &mut Families) {
         self.read_families(clock, families);
-        if self.config.upstream.is_set() {
+        if self.role.has_upstream {
             families.leave_out(&UPSTREAMS_OWN);
         }
     }
@@ -52,7 +52,7 @@ impl Ingester {
         let mut tenants = self.tenants.all();
         tenants.sort_by(|a, b| a.id.cmp(&b.id));
         let views: Vec<_> = tenants.iter().map(|tenant| self.tenant_view(tenant, now)).collect();
-        self.read_instance(families);
+        self.read_instance(families, now);
         self.read_series(families, &views);
         self.read_limits(families, &views);
         read_discards(families, &tenants);
@@ -60,7 +60,7 @@ impl Ingester {
         read_metadata(families, &tenants);
     }
 
-    fn read_instance(&self, families: &mut Families) {
+    fn read_instance(&self, families: &mut Families, now: Now) {
         let totals = self.totals.count();
         let counters = &self.counters;
         let f = families;
@@ -156,6 +156,11 @@ impl Ingester {
         for reason in RecountReason::ALL {
             recounts.sample([("reason", reason.label())], self.recounts.recounts(reason) as f64);
         }
+        f.gauge(
+            "freehold_ingester_active_series_loading",
+            "1 after a start until the idle timeout has passed: active series are fewer than they were.",
+            f64::from(u8::from(self.is_active_count_loading(now))),
+        );
         f.gauge(
             "freehold_ingester_recount_duration_seconds",
             "How long the last pass that recounted owned series took, over all tenants.",

@@ -26,6 +26,7 @@ pub mod passes;
 mod push;
 mod rates;
 mod restart;
+pub mod settings_check;
 pub mod standing;
 pub mod tenants;
 #[cfg(all(test, not(feature = "model")))]

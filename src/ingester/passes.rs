@@ -320,12 +320,18 @@ impl PassLoop {
             limits: self.ingester.overrides.load().generation(),
         };
         if self.mismatch.judge(generations, created, not_owned, now.steady_ns) {
+            let explained = self.ingester.explain_mismatch(now);
+            let (setting, value) =
+                explained.map_or(("unknown", String::new()), |found| (found.setting, found.value));
             tracing::warn!(
-                created = created,
-                not_owned = not_owned,
-                "more than 1 % of the created series are not ours by the ring: replication \
-                 factor, zone awareness, extend writes, sharding strategy or shard sizes differ \
-                 from the distributors'; series limits act on the in-memory count until it ends"
+                created,
+                not_owned,
+                setting,
+                value,
+                "more than 1 % of the created series are not ours by the ring: the named setting \
+                 has that value at the distributors, as far as these series tell; where none \
+                 explains them, they place series by other labels or follow another ring. Series \
+                 limits act on the in-memory count until it ends"
             );
         }
         let distrusted = self.mismatch.distrusted_at_ns.is_some();

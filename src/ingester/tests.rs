@@ -1,6 +1,7 @@
 //! What a push leaves behind when the store fails it; all else is tested from outside.
 
 mod instance_limit;
+mod ring_keys;
 
 use prost::Message as _;
 

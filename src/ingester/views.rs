@@ -75,6 +75,14 @@ impl Ingester {
         all
     }
 
+    /// Whether active counts are still filling up after a start: a series is active only once
+    /// something has touched it in this process.
+    pub fn is_active_count_loading(&self, now: Now) -> bool {
+        u128::try_from(now.steady_ns).is_ok_and(|up_ns| {
+            up_ns < self.config.active_series_metrics_idle_timeout.as_duration().as_nanos()
+        })
+    }
+
     /// Every tenant with its limit in force, by name.
     pub fn tenant_views(&self, now: Now) -> Vec<TenantView> {
         let tenants = self.tenants.all();

@@ -43,6 +43,9 @@ pub struct LifecyclerConfig {
     pub unregister_on_shutdown: bool,
     /// Ready only while all members are, so that a rollout goes on one by one.
     pub readiness_check_ring_health: bool,
+    /// Silence after which other members are taken out of the ring, as Cortex's compactors do;
+    /// 0 never does, as with Cortex's ingesters: who forgets one moves its series.
+    pub auto_forget_delay: Millis,
     /// Advertised address; empty takes the one that the default route leaves from.
     pub address: String,
     /// Advertised port; 0 takes the gRPC listener's.
@@ -74,6 +77,11 @@ pub enum ConfigError {
          ({timeout}), or this instance is unhealthy between two heartbeats"
     )]
     HeartbeatPeriod { period: Millis, timeout: Millis },
+    #[error(
+        "lifecycler.auto_forget_delay ({delay}) must be above lifecycler.ring.heartbeat_timeout \
+         ({timeout}), or members that are only slow are forgotten"
+    )]
+    AutoForget { delay: Millis, timeout: Millis },
     #[error("the store of lifecycler.ring cannot be used")]
     Kv { source: KvConfigError },
 }
@@ -92,6 +100,7 @@ impl Default for LifecyclerConfig {
             availability_zone: String::new(),
             unregister_on_shutdown: true,
             readiness_check_ring_health: true,
+            auto_forget_delay: Millis(0),
             address: String::new(),
             port: 0,
             id: String::new(),
@@ -118,6 +127,10 @@ impl LifecyclerConfig {
         let (period, timeout) = (self.heartbeat_period, self.ring.heartbeat_timeout);
         if timeout.0 > 0 && period >= timeout {
             return Err(ConfigError::HeartbeatPeriod { period, timeout });
+        }
+        let delay = self.auto_forget_delay;
+        if delay.0 > 0 && delay <= timeout {
+            return Err(ConfigError::AutoForget { delay, timeout });
         }
         self.ring.validate()
     }
@@ -183,6 +196,13 @@ mod tests {
             |c| c.heartbeat_period = Millis::from_secs(60),
             ConfigError::HeartbeatPeriod {
                 period: Millis::from_secs(60),
+                timeout: Millis::from_secs(60),
+            },
+        );
+        check(
+            |c| c.auto_forget_delay = Millis::from_secs(60),
+            ConfigError::AutoForget {
+                delay: Millis::from_secs(60),
                 timeout: Millis::from_secs(60),
             },
         );

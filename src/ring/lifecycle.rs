@@ -56,6 +56,8 @@ pub struct Settings {
     pub final_sleep_ms: u64,
     pub unregister_on_shutdown: bool,
     pub readiness_check_ring_health: bool,
+    /// Silence after which our heartbeats take another member out; 0: never.
+    pub auto_forget_delay_ms: u64,
 }
 
 /// What an earlier life left for this one.
@@ -122,6 +124,8 @@ pub enum Action {
 pub struct Applied {
     pub member: Member,
     pub ring_ready: Result<(), NotReady>,
+    /// Members that were silent for too long and are out now.
+    pub forgotten: Vec<String>,
 }
 
 /// A change of state that no operator may ask for.
@@ -247,8 +251,17 @@ impl Lifecycle {
     pub fn apply(&mut self, change: &Change, ring: &mut RingModel, now_ms: i64) -> Applied {
         let now_s = now_ms.div_euclid(1000);
         let member = merge::apply(change, &self.member, ring, now_s, &mut self.rng);
+        let forgotten = match change {
+            Change::Refresh => merge::forget_silent(
+                ring,
+                &self.member.id,
+                now_ms,
+                self.settings.auto_forget_delay_ms,
+            ),
+            _ => Vec::new(),
+        };
         let ring_ready = readiness::check(&self.settings, &member.tokens, ring, now_ms);
-        Applied { member, ring_ready }
+        Applied { member, ring_ready, forgotten }
     }
 
     /// What `ring` says about our readiness.

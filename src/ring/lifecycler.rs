@@ -35,6 +35,9 @@ pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 /// Requests of operators that wait for the task; they come by hand, one or two at a time.
 const REQUESTS_MAX: usize = 16;
 
+/// Members that one log line names; a cluster that died whole may leave thousands.
+const FORGOTTEN_NAMED_MAX: usize = 10;
+
 /// How long a write may take at least, whatever the heartbeat settings say.
 const WRITE_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// How long it may take when no heartbeat is ever too late.
@@ -87,6 +90,7 @@ pub struct Status {
 pub struct Metrics {
     heartbeats: IntCounter,
     write_failures: IntCounter,
+    forgotten: IntCounter,
     tokens_owned: IntGauge,
     tokens_to_own: IntGauge,
 }
@@ -254,6 +258,10 @@ impl Metrics {
                 "freehold_ring_write_failures_total",
                 "Writes of our ring entry that failed and are tried again.",
             ))?,
+            forgotten: IntCounter::with_opts(opts(
+                "freehold_ring_forgotten_total",
+                "Members that we took out of the ring because they were silent for too long.",
+            ))?,
             tokens_owned: IntGauge::with_opts(opts(
                 "cortex_member_ring_tokens_owned",
                 "The number of tokens owned in the ring.",
@@ -265,6 +273,7 @@ impl Metrics {
         };
         registry.register(Box::new(metrics.heartbeats.clone()))?;
         registry.register(Box::new(metrics.write_failures.clone()))?;
+        registry.register(Box::new(metrics.forgotten.clone()))?;
         registry.register(Box::new(metrics.tokens_owned.clone()))?;
         registry.register(Box::new(metrics.tokens_to_own.clone()))?;
         Ok(metrics)
@@ -400,6 +409,7 @@ impl Run {
                 if self.last_error.take().is_some() {
                     tracing::info!("writing to the ring works again");
                 }
+                self.note_forgotten(&applied.forgotten);
                 Event::Written { change, applied }
             }
             (Ok(()), None) => unreachable!("a swap succeeds only through its closure"),
@@ -440,6 +450,15 @@ impl Run {
             *old = now;
             is_new
         });
+    }
+
+    fn note_forgotten(&self, ids: &[String]) {
+        if ids.is_empty() {
+            return;
+        }
+        self.metrics.forgotten.inc_by(ids.len() as u64);
+        let named = ids[..ids.len().min(FORGOTTEN_NAMED_MAX)].join(" ");
+        tracing::warn!(count = ids.len(), named, "forgot members that were silent for too long");
     }
 
     fn report_end(&mut self, is_clean: bool) {

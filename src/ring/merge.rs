@@ -2,7 +2,7 @@
 //!
 //! A change is a value, so that a failed swap applies it again to the newer ring. It touches
 //! our entry alone: other members, unknown members' fields and the ring's unknown fields pass
-//! through as they were.
+//! through as they were. Only [`forget_silent`] takes others out, where a ring's settings say so.
 //!
 //! Invariants: applying a change twice equals applying it once but for the time, since a swap
 //! whose answer was lost may have happened; new tokens are held by nobody else in that ring.
@@ -97,6 +97,27 @@ pub fn apply(
     }
     store(&member, ring, now_s);
     member
+}
+
+/// Takes out who has been silent for longer than `delay_ms` (0: nobody), and tells who that was.
+///
+/// A member that lives after all puts itself back with its next heartbeat, tokens and all; so a
+/// clock that leaps costs the others one heartbeat and loses nothing.
+pub fn forget_silent(
+    ring: &mut RingModel,
+    own_id: &str,
+    now_ms: i64,
+    delay_ms: u64,
+) -> Vec<String> {
+    if delay_ms == 0 {
+        return Vec::new();
+    }
+    let delay_ms = i64::try_from(delay_ms).unwrap_or(i64::MAX);
+    let is_silent = |id: &String, entry: &mut Instance| {
+        let age_ms = now_ms.saturating_sub(entry.timestamp_s.saturating_mul(1000));
+        id != own_id && age_ms > delay_ms
+    };
+    ring.instances.extract_if(.., is_silent).map(|(id, _)| id).collect()
 }
 
 /// What the entry that an earlier life left behind means for this one.

@@ -22,6 +22,7 @@ pub mod merge;
 pub mod metrics;
 pub mod model;
 pub mod ownership;
+pub mod service_ring;
 pub mod shuffle;
 pub mod snapshot;
 pub mod walk;

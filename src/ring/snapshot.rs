@@ -12,7 +12,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::circle::{Circle, Claim, MemberIndex};
-use super::model::{Heartbeat, InstanceState, RingModel, Token};
+use super::model::{Heartbeat, Instance, InstanceState, RingModel, Token};
 use super::ownership::{self, KeyRange, OwnView, Owned, Run, UnknownOwnership};
 use super::walk::{GetError, Layout, Operation, ReplicaSet, SeatRule, Seating, Walker, ZoneIndex};
 use crate::keys::RingKey;
@@ -181,6 +181,25 @@ impl RingSnapshot {
             generation: self.generation + 1,
             own: OwnView::Unknown(UnknownOwnership::Expired),
         }
+    }
+
+    /// The same members under other settings: what would be whose if readers agreed on these.
+    pub fn under(&self, settings: RingSettings) -> Self {
+        let instance = |(at, member): (usize, &Member)| {
+            let instance = Instance {
+                addr: member.addr.to_string(),
+                timestamp_s: member.timestamp_s,
+                state: member.state,
+                tokens: self.topology.claims.of_member(MemberIndex(at as u32)).to_vec(),
+                zone: member.zone.to_string(),
+                registered_timestamp_s: member.registered_timestamp_s,
+                unknown_fields: Vec::new(),
+            };
+            (member.id.to_string(), instance)
+        };
+        let instances = self.members.iter().enumerate().map(instance).collect();
+        let model = RingModel { instances, unknown_fields: Vec::new() };
+        Self::build(&model, self.read_at_ms, Arc::new(settings), None)
     }
 
     /// What we own, or why we cannot tell.

@@ -409,6 +409,35 @@ fn heartbeats_replace_counts_and_share_the_rest() {
 }
 
 #[test]
+fn case_a13_a_ring_that_reads_empty_for_one_tick_is_not_taken_over() {
+    let ring = Ring::new(own("ingester-00", settings(3, true)), 600_000);
+    let reading = RingReading::Whole(even_ring(6, 3, 16));
+    ring.publish(&reading, NOW_MS);
+    let (good, generation) = (ring.load(), ring.generation());
+    let empty = RingReading::Whole(RingModel::default());
+    assert_eq!(ring.publish(&empty, NOW_MS + 5_000), Published::KeptLastGood);
+    // The divisor of limits and what is ours stay; the status is what the alert goes by.
+    assert!(Arc::ptr_eq(&ring.load(), &good));
+    assert_eq!((ring.load().healthy_count(), ring.generation()), (6, generation));
+    assert!(matches!(ring.status(NOW_MS + 5_000), RingStatus::Stale(_)));
+    let mut families = crate::exposition::Families::default();
+    metrics::read(&ring, "ingester", NOW_MS + 5_000, &mut families);
+    assert!(shows(families, "freehold_ring_status", "stale"));
+    assert_eq!(ring.publish(&reading, NOW_MS + 10_000), Published::Refreshed);
+    assert_eq!(ring.status(NOW_MS + 10_000), RingStatus::Fresh);
+}
+
+/// Whether the family has a sample of 1 with this label value.
+fn shows(families: crate::exposition::Families, name: &str, label: &str) -> bool {
+    families.into_vec().iter().filter(|family| family.name() == name).any(|family| {
+        family.get_metric().iter().any(|metric| {
+            let labelled = metric.get_label().iter().any(|pair| pair.value() == label);
+            labelled && metric.get_gauge().get_value() == 1.0
+        })
+    })
+}
+
+#[test]
 fn the_last_good_ring_stays_for_its_time_and_no_longer() {
     let ring = Ring::new(own("ingester-00", settings(3, true)), 600_000);
     assert_eq!(ring.status(NOW_MS), RingStatus::Unread(None));

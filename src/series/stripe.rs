@@ -73,6 +73,7 @@ pub(super) enum Released {
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
     pub identity: Identity,
+    pub key: RingKey,
     /// `None` when nobody has told us, as after a listing.
     pub newest_ms: Option<i64>,
     pub touched: Tick,
@@ -339,6 +340,7 @@ impl Stripe {
     fn candidate(&self, row: usize) -> Candidate {
         Candidate {
             identity: self.hot[row].identity(),
+            key: self.key[row],
             newest_ms: known(self.hot[row].newest_ms),
             touched: self.last[row].tick(),
             held: self.held(row),

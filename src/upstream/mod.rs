@@ -16,6 +16,7 @@ mod ask;
 mod budget;
 pub mod config;
 mod dial;
+pub mod page;
 mod pool;
 mod send;
 

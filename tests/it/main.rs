@@ -9,8 +9,12 @@ mod vectors;
 
 mod admin;
 mod cases_a;
+mod cases_b;
+mod cases_e;
+mod chaos;
 mod cluster;
 mod cortex;
+mod faults;
 mod grpc;
 mod http;
 mod pass_through;
@@ -23,4 +27,5 @@ mod restart;
 mod ring_sim;
 mod ring_stores;
 mod scale_up;
+mod sidecar;
 mod upstream;

@@ -66,7 +66,6 @@ impl Process {
         self.child.wait().expect("its end");
     }
 
-    #[allow(dead_code, reason = "benches/embedded.rs asks for it")]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -159,14 +158,19 @@ pub struct Pusher {
 
 impl Pusher {
     pub async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.expect("connect");
-        stream.set_nodelay(true).expect("nodelay");
-        let (client, connection) = h2::client::handshake(stream).await.expect("handshake");
+        Self::try_connect(address).await.expect("connect")
+    }
+
+    /// For networks that may fail.
+    pub async fn try_connect(address: SocketAddr) -> Result<Self, Box<dyn std::error::Error>> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (client, connection) = h2::client::handshake(stream).await?;
         let mut running = JoinSet::new();
         running.spawn(async move {
             let _ = connection.await;
         });
-        Self { client, _connection: running }
+        Ok(Self { client, _connection: running })
     }
 
     /// Pushes an encoded `WriteRequest`; the answer's gRPC code, or an error if none came.

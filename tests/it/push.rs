@@ -19,24 +19,24 @@ use freehold::wire::proto::cortexpb::{self, histogram};
 use prost::Message as _;
 use tempfile::TempDir;
 
-const HOUR_MS: i64 = 3_600_000;
+pub const HOUR_MS: i64 = 3_600_000;
 /// Start of a block of the store, so that tests can cross one.
-const T0_MS: i64 = 6 * HOUR_MS * 78_704;
+pub const T0_MS: i64 = 6 * HOUR_MS * 78_704;
 
 /// An ingester and what it was made of.
-struct Bench {
-    ingester: Arc<Ingester>,
-    now: Now,
-    dir: TempDir,
+pub struct Bench {
+    pub ingester: Arc<Ingester>,
+    pub now: Now,
+    pub dir: TempDir,
 }
 
-struct Setup {
-    limits: Limits,
-    instance: InstanceLimits,
-    config: IngesterConfig,
+pub struct Setup {
+    pub limits: Limits,
+    pub instance: InstanceLimits,
+    pub config: IngesterConfig,
 }
 
-fn setup() -> Setup {
+pub fn setup() -> Setup {
     let limits = Limits { enable_native_histograms: true, ..Limits::default() };
     let config = IngesterConfig {
         check_ingestion_limits: CheckIngestionLimits::On,
@@ -46,13 +46,13 @@ fn setup() -> Setup {
 }
 
 impl Setup {
-    fn start(&self) -> Bench {
+    pub fn start(&self) -> Bench {
         let dir = tempfile::tempdir().expect("a directory");
         let now = Now { unix_ms: T0_MS, steady_ns: 1_000_000_000 };
         Bench { ingester: self.open(&dir, now), now, dir }
     }
 
-    fn open(&self, dir: &TempDir, now: Now) -> Arc<Ingester> {
+    pub fn open(&self, dir: &TempDir, now: Now) -> Arc<Ingester> {
         let config = store::Config { path: dir.path().into(), ..store::Config::default() };
         let store = Store::open(config).expect("a store");
         let ring = RingSettings {
@@ -83,7 +83,7 @@ impl Setup {
 }
 
 impl Bench {
-    fn push(&self, series: &[cortexpb::TimeSeries]) -> Result<Pushed, PushError> {
+    pub fn push(&self, series: &[cortexpb::TimeSeries]) -> Result<Pushed, PushError> {
         self.push_bytes(&request(series, &[]))
     }
 
@@ -91,11 +91,11 @@ impl Bench {
         self.ingester.push(&tenant(), body, self.now)
     }
 
-    fn tenant(&self) -> Visit {
+    pub fn tenant(&self) -> Visit {
         self.ingester.tenants.visit(&tenant()).expect("the tenant is there")
     }
 
-    fn series(&self) -> u64 {
+    pub fn series(&self) -> u64 {
         self.tenant().series.counts().series.in_memory
     }
 
@@ -116,20 +116,20 @@ impl Bench {
         rows
     }
 
-    fn discarded(&self, reason: DiscardReason) -> u64 {
+    pub fn discarded(&self, reason: DiscardReason) -> u64 {
         self.tenant().counters.discarded_samples(reason)
     }
 
     /// Counts and store agree, and nothing is in between.
     #[track_caller]
-    fn check_holds(&self, series: u64, samples: usize) {
+    pub fn check_holds(&self, series: u64, samples: usize) {
         assert_eq!((self.series(), self.head_rows()), (series, series));
         assert_eq!(self.stored(), (series as usize, samples));
         assert_eq!(self.tenant().series.counts().pending, 0);
     }
 }
 
-fn tenant() -> TenantId {
+pub fn tenant() -> TenantId {
     TenantId::parse("a").expect("a tenant")
 }
 
@@ -142,13 +142,13 @@ fn bare(number: u64) -> cortexpb::TimeSeries {
     cortexpb::TimeSeries { labels, ..Default::default() }
 }
 
-fn float(number: u64, timestamp_ms: i64, value: f64) -> cortexpb::TimeSeries {
+pub fn float(number: u64, timestamp_ms: i64, value: f64) -> cortexpb::TimeSeries {
     let sample = cortexpb::Sample { value, timestamp_ms, start_timestamp_ms: 0 };
     cortexpb::TimeSeries { samples: vec![sample], ..bare(number) }
 }
 
 /// Two observations in one bucket, said to be `count`.
-fn native(number: u64, timestamp_ms: i64, count: u64) -> cortexpb::TimeSeries {
+pub fn native(number: u64, timestamp_ms: i64, count: u64) -> cortexpb::TimeSeries {
     let histogram = cortexpb::Histogram {
         count: Some(histogram::Count::CountInt(count)),
         zero_count: Some(histogram::ZeroCount::ZeroCountInt(0)),
@@ -161,7 +161,7 @@ fn native(number: u64, timestamp_ms: i64, count: u64) -> cortexpb::TimeSeries {
     cortexpb::TimeSeries { histograms: vec![histogram], ..bare(number) }
 }
 
-fn floats(numbers: std::ops::Range<u64>, timestamp_ms: i64) -> Vec<cortexpb::TimeSeries> {
+pub fn floats(numbers: std::ops::Range<u64>, timestamp_ms: i64) -> Vec<cortexpb::TimeSeries> {
     numbers.map(|number| float(number, timestamp_ms, 1.0)).collect()
 }
 
@@ -175,7 +175,7 @@ fn metadata(metric: &str) -> cortexpb::MetricMetadata {
     }
 }
 
-fn request(series: &[cortexpb::TimeSeries], metadata: &[cortexpb::MetricMetadata]) -> Vec<u8> {
+pub fn request(series: &[cortexpb::TimeSeries], metadata: &[cortexpb::MetricMetadata]) -> Vec<u8> {
     let request = cortexpb::WriteRequest {
         timeseries: series.to_vec(),
         metadata: metadata.to_vec(),
@@ -185,7 +185,7 @@ fn request(series: &[cortexpb::TimeSeries], metadata: &[cortexpb::MetricMetadata
 }
 
 /// Code and text as the sender gets them; 2 is a plain error.
-fn refusal(outcome: Result<Pushed, PushError>) -> (u16, String) {
+pub fn refusal(outcome: Result<Pushed, PushError>) -> (u16, String) {
     match seam::PushError::from(outcome.expect_err("refused")) {
         seam::PushError::Rejected { code, text } => (code, text),
         seam::PushError::RateLimited { text, .. } => (429, text),

@@ -554,6 +554,7 @@ impl Node {
             unregister_on_shutdown: kind == Kind::Gossip || rng.random(),
             // The stranger's heartbeat is old.
             readiness_check_ring_health: false,
+            auto_forget_delay_ms: 0,
         };
         Self {
             settings,

@@ -89,7 +89,8 @@ pub(super) fn check(
     ring: &RingModel,
     now_ms: i64,
 ) -> Result<(), NotReady> {
-    if own.is_empty() {
+    // A ring that only counts its members asks for no tokens.
+    if own.is_empty() && settings.num_tokens > 0 {
         return Err(NotReady::NoTokens);
     }
     let id = &settings.id;
@@ -102,7 +103,7 @@ pub(super) fn check(
     for entry in members() {
         check_entry(settings, entry, now_ms)?;
     }
-    if members().all(|entry| entry.tokens.is_empty()) {
+    if settings.num_tokens > 0 && members().all(|entry| entry.tokens.is_empty()) {
         return Err(NotReady::NoTokensInRing);
     }
     Ok(())

@@ -23,6 +23,7 @@ fn settings() -> Settings {
         final_sleep_ms: 0,
         unregister_on_shutdown: true,
         readiness_check_ring_health: true,
+        auto_forget_delay_ms: 0,
     }
 }
 

@@ -30,6 +30,7 @@ pub fn settings(config: &LifecyclerConfig, grpc_port: u16) -> Settings {
         final_sleep_ms: config.final_sleep.0,
         unregister_on_shutdown: config.unregister_on_shutdown,
         readiness_check_ring_health: config.readiness_check_ring_health,
+        auto_forget_delay_ms: config.auto_forget_delay.0,
     }
 }
 

@@ -6,7 +6,9 @@ use crate::ring::config::LifecyclerConfig;
 use crate::ring::kv::file::FileKv;
 use crate::ring::kv::inmemory::InMemoryKv;
 use crate::ring::lifecycle::Heritage;
+use crate::ring::merge;
 use crate::ring::model::{Instance, Token};
+use crate::ring::service_ring::{DISTRIBUTOR_RING, ServiceRingConfig};
 use tokio::time::sleep;
 
 use InstanceState::{Active, Joining, Leaving, Pending, ReadOnly};
@@ -200,6 +202,137 @@ async fn case_a7_a_pending_instance_holds_no_tokens_until_it_joins() {
     until(&lifecycler, |status| status.state == Joining).await;
     assert_eq!(entry(&kv, "me").tokens.len(), 4);
     until(&lifecycler, |status| status.state == Active).await;
+}
+
+/// A member of the distributors' ring, under its own key in the same store.
+fn spawn_distributor(kv: &InMemoryKv, id: &str, num_tokens: usize) -> Lifecycler {
+    let config = ServiceRingConfig {
+        instance_id: id.to_owned(),
+        instance_addr: id.to_owned(),
+        num_tokens,
+        ..ServiceRingConfig::default()
+    };
+    assert_eq!(config.validate(), Ok(()));
+    let means = Means {
+        kv: KvClient::InMemory(kv.clone()),
+        key: config.kvstore.key(DISTRIBUTOR_RING),
+        codec: CODEC,
+        clock: clock(),
+        tokens_file_path: None,
+        metrics: Metrics::register(&Registry::new(), DISTRIBUTOR_RING).unwrap(),
+    };
+    Lifecycler::spawn(settings(&config.lifecycler(), 9095), means)
+}
+
+fn distributors(kv: &InMemoryKv) -> RingModel {
+    let stored = kv.read("collectors/distributor").bytes;
+    stored.map_or_else(RingModel::default, |bytes| (CODEC.decode)(&bytes).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn distributors_have_a_ring_of_their_own_in_the_same_store() {
+    let kv = InMemoryKv::default();
+    let ingester = spawn(&kv, settings_of("ingester-0"));
+    let before = Instant::now();
+    let distributor = spawn_distributor(&kv, "distributor-0", 1);
+    // Nothing to wait for, and without tokens there is nothing to lack either.
+    let tokenless = spawn_distributor(&kv, "distributor-1", 0);
+    for lifecycler in [&distributor, &tokenless] {
+        until(lifecycler, |status| status.state == Active && status.readiness.is_ok()).await;
+    }
+    assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
+    until(&ingester, |status| status.state == Active).await;
+    let tokens: Vec<_> = distributors(&kv).instances.values().map(|i| i.tokens.len()).collect();
+    assert_eq!(tokens, [1, 0]);
+    assert_eq!(ring(&kv).instances.keys().collect::<Vec<_>>(), ["ingester-0"]);
+    sleep(Duration::from_secs(20)).await;
+    let all = distributors(&kv);
+    let newest = all.instances.values().map(|i| i.timestamp_s).min().expect("two members");
+    assert!(newest >= START_S + 14, "both are kept alive");
+    let before = Instant::now();
+    tokenless.stop().await.unwrap();
+    distributor.stop().await.unwrap();
+    assert_eq!(before.elapsed().as_secs(), 0, "no final sleep");
+    assert!(distributors(&kv).instances.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_c4_distributors_that_died_are_forgotten_without_a_click() {
+    let kv = InMemoryKv::default();
+    let survivor = spawn_distributor(&kv, "survivor", 1);
+    for number in 0..20 {
+        let victim = spawn_distributor(&kv, &format!("victim-{number}"), 1);
+        until(&victim, |status| status.state == Active).await;
+        drop(victim);
+    }
+    assert_eq!(distributors(&kv).instances.len(), 21);
+    sleep(Duration::from_secs(290)).await;
+    assert_eq!(distributors(&kv).instances.len(), 21, "silence for less than five timeouts");
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(distributors(&kv).instances.keys().collect::<Vec<_>>(), ["survivor"]);
+    until(&survivor, |status| status.state == Active).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ingesters_forget_only_when_told_to_and_who_lives_comes_back() {
+    let kv = InMemoryKv::default();
+    let mut with_dead = ring_of(&[]);
+    with_dead.instances.insert("dead".to_owned(), instance(Active, &[1]));
+    put(&kv, &with_dead);
+    let patient = spawn(&kv, settings_of("patient"));
+    sleep(Duration::from_secs(3_600)).await;
+    assert!(ring(&kv).instances.contains_key("dead"), "as Cortex's ingesters");
+    let tokens = entry(&kv, "patient").tokens;
+    let forgets = Settings { auto_forget_delay_ms: 120_000, ..settings_of("forgets") };
+    let forgets = spawn(&kv, forgets);
+    until(&forgets, |status| status.state == Active).await;
+    // Each has a clock of its own here, which begins with it.
+    sleep(Duration::from_secs(130)).await;
+    assert_eq!(ring(&kv).instances.keys().collect::<Vec<_>>(), ["forgets", "patient"]);
+    // Somebody's clock leaps: what it took for dead is back with its tokens a heartbeat later.
+    let mut leapt = ring(&kv);
+    let silent = merge::forget_silent(&mut leapt, "forgets", START_S * 2_000, 120_000);
+    assert_eq!(silent, ["patient"]);
+    put(&kv, &leapt);
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(entry(&kv, "patient").tokens, tokens);
+    drop((patient, forgets));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_somebody_took_while_we_were_away_stays_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens");
+    let kv = InMemoryKv::default();
+    let client = KvClient::InMemory(kv.clone());
+    let first = spawn_on(client.clone(), settings_of("me"), Some(path.clone()));
+    until(&first, |status| status.state == Active).await;
+    let ours = entry(&kv, "me").tokens;
+    first.stop().await.unwrap();
+    let taken = ours[1];
+    let mut other = ring_of(&[]);
+    other.instances.insert("other".to_owned(), instance(Active, &[taken.0]));
+    put(&kv, &other);
+    let second = spawn_on(client, settings_of("me"), Some(path));
+    until(&second, |status| status.state == Active).await;
+    let now = entry(&kv, "me").tokens;
+    assert_eq!(now.len(), 4);
+    assert!(!now.contains(&taken) && ours.iter().filter(|t| now.contains(t)).count() == 3);
+    assert_eq!(entry(&kv, "other").tokens, [taken]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_may_be_kept_and_is_taken_up_again() {
+    let kv = InMemoryKv::default();
+    let keep = Settings { unregister_on_shutdown: false, final_sleep_ms: 0, ..settings_of("me") };
+    let first = spawn(&kv, keep.clone());
+    until(&first, |status| status.state == Active).await;
+    let tokens = entry(&kv, "me").tokens;
+    first.stop().await.unwrap();
+    assert_eq!((entry(&kv, "me").state, entry(&kv, "me").tokens), (Leaving, tokens.clone()));
+    let second = spawn(&kv, keep);
+    until(&second, |status| status.state == Active).await;
+    assert_eq!(entry(&kv, "me").tokens, tokens);
 }
 
 #[tokio::test(start_paused = true)]

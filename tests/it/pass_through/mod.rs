@@ -2,7 +2,7 @@
 
 mod bounds;
 mod breaks;
-mod fake;
+pub mod fake;
 mod questions;
 
 use std::sync::Arc;

@@ -200,7 +200,7 @@ fn tenant(id: &str) -> TenantId {
     TenantId::parse(id).expect("a tenant")
 }
 
-fn request(series: impl IntoIterator<Item = u64>, timestamp_ms: i64) -> Vec<u8> {
+pub fn request(series: impl IntoIterator<Item = u64>, timestamp_ms: i64) -> Vec<u8> {
     let timeseries = series.into_iter().map(|number| {
         let labels = labels("m", number);
         let labels = labels
@@ -505,4 +505,25 @@ async fn a_killed_upstream_under_pushes_leaves_exact_counts() {
     assert_eq!(sidecar.count("a"), 450);
     assert_eq!(upstream.count("a"), 450);
     assert_eq!(upstream.calls(LISTING), 1, "nothing was lost, so nothing is listed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_a13_case_a25_a_ring_that_fails_once_keeps_a_full_tenant_at_its_limit() {
+    let upstream = upstream_with(100).await;
+    let limits = Limits { max_global_series_per_user: 100, ..Limits::default() };
+    let mut sidecar = Sidecar::with(&upstream, limits).loaded().await;
+    let refused = |sidecar: &Sidecar| {
+        let pushed = sidecar.push(&upstream, "a", [5000], sidecar.now().unix_ms);
+        matches!(pushed, Err(PushError::Partial { .. }))
+    };
+    assert!(refused(&sidecar));
+    let now = sidecar.now();
+    let nobody = RingModel { instances: Default::default(), unknown_fields: Vec::new() };
+    sidecar.ring.publish(&RingReading::Whole(nobody), now.unix_ms);
+    sidecar.passes.renew(now);
+    assert!(refused(&sidecar), "a ring without members is no ring");
+    sidecar.ring.read_failed(now.unix_ms, "out of reach");
+    sidecar.passes.renew(now);
+    assert!(refused(&sidecar));
+    assert_eq!(sidecar.counts("a").series.owned, 100);
 }

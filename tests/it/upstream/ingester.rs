@@ -64,6 +64,8 @@ pub struct Tenant {
     /// Series without samples.
     pub bare: BTreeSet<Vec<u8>>,
     pub blocks: Vec<Block>,
+    /// What listings answer instead of looking, for who measures the other side.
+    prepared: Option<Arc<Vec<Bytes>>>,
     /// Answers listings with nothing.
     pub is_closing: bool,
     /// Samples before this are out of bounds.
@@ -127,6 +129,14 @@ impl UpstreamIngester {
         self.tenants().entry(tenant.to_owned()).or_default().push(tenant, body, series_max)
     }
 
+    /// From now on listings answer with what the head holds now, without looking.
+    pub fn prepare_listing(&self, tenant: &str) {
+        if let Some(tenant) = self.tenants().get_mut(tenant) {
+            let listed: Vec<_> = tenant.series.keys().cloned().collect();
+            tenant.prepared = Some(Arc::new(listing_messages(&listed)));
+        }
+    }
+
     /// The head drops everything before `before_ms`, and with it series without samples.
     pub fn cut_head(&self, tenant: &str, before_ms: i64) {
         self.tenants().entry(tenant.to_owned()).or_default().cut(before_ms);
@@ -165,6 +175,11 @@ impl Tenant {
         (self.series.len() + self.bare.len()) as u64
     }
 
+    /// A series with a sample, without a push.
+    pub fn enter(&mut self, labels: &[u8], at_ms: i64) {
+        self.take(labels, at_ms, 0).expect("in bounds");
+    }
+
     /// Keeps what can be kept; the first failure's text.
     fn push(&mut self, id: &str, body: &[u8], series_max: u64) -> Result<(), String> {
         let mut arena = Vec::new();
@@ -172,18 +187,14 @@ impl Tenant {
         let mut failure = None;
         while let Some(series) = request.next_series().map_err(|error| error.to_string())? {
             let labels = request.labels(&series).as_bytes().to_vec();
-            let kept = series.samples(body).map(|sample| {
-                (sample.timestamp_ms, self.take(&labels, sample.timestamp_ms, series_max))
-            });
-            for (at_ms, error) in kept
-                .filter_map(|(at_ms, kept)| kept.err().map(|error| (at_ms, error)))
-                .collect::<Vec<_>>()
-            {
-                let text = format!(
-                    "user={id}: err: {error}. timestamp={at_ms}, series={}",
-                    freehold::labels::Labels::from_canonical(&labels)
-                );
-                failure.get_or_insert(text);
+            for sample in series.samples(body) {
+                let at_ms = sample.timestamp_ms;
+                if let Err(error) = self.take(&labels, at_ms, series_max) {
+                    let labels = freehold::labels::Labels::from_canonical(&labels);
+                    failure.get_or_insert(format!(
+                        "user={id}: err: {error}. timestamp={at_ms}, series={labels}"
+                    ));
+                }
             }
         }
         failure.map_or(Ok(()), Err)
@@ -408,31 +419,42 @@ async fn list(
     });
     assert!(matches_all && question.matchers_set.len() == 1, "{question:?}");
     tokio::time::sleep(knobs.listing_delay).await;
-    let listed = {
+    let messages = {
         let tenants = state.tenants.lock().expect("no panic");
-        tenants.get(tenant).map(|tenant| {
-            let (from_ms, to_ms) = (question.start_timestamp_ms, question.end_timestamp_ms);
-            tenant.list(from_ms, to_ms, knobs.ranges_are_literal)
-        })
+        let found = tenants.get(tenant).map(|tenant| match &tenant.prepared {
+            Some(prepared) => Arc::clone(prepared),
+            None => {
+                let (from_ms, to_ms) = (question.start_timestamp_ms, question.end_timestamp_ms);
+                let listed = tenant.list(from_ms, to_ms, knobs.ranges_are_literal);
+                Arc::new(listing_messages(&listed.into_iter().collect::<Vec<_>>()))
+            }
+        });
+        found.unwrap_or_default()
     };
-    let listed: Vec<_> = listed.unwrap_or_default().into_iter().collect();
-    for (number, part) in listed.chunks(LISTED_PER_MESSAGE).enumerate() {
+    for (number, message) in messages.iter().enumerate() {
         if knobs.break_listing_after == Some(number) {
             return Ended::Broken;
         }
-        // The canonical form of labels is that of a `Metric`'s.
+        answer.message(message).await;
+        if knobs.message_delay > Duration::ZERO {
+            tokio::time::sleep(knobs.message_delay).await;
+        }
+    }
+    Ended::Ok
+}
+
+/// The canonical form of labels is that of a `Metric`'s.
+fn listing_messages(listed: &[Vec<u8>]) -> Vec<Bytes> {
+    let message = |part: &[Vec<u8>]| {
         let mut message = Vec::new();
         for labels in part {
             message.put_u8(0x0a);
             prost::encoding::encode_varint(labels.len() as u64, &mut message);
             message.extend_from_slice(labels);
         }
-        answer.message(&message).await;
-        if knobs.message_delay > Duration::ZERO {
-            tokio::time::sleep(knobs.message_delay).await;
-        }
-    }
-    Ended::Ok
+        Bytes::from(message)
+    };
+    listed.chunks(LISTED_PER_MESSAGE).map(message).collect()
 }
 
 /// Messages of a request.

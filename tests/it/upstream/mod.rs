@@ -2,3 +2,4 @@
 
 mod following;
 pub mod ingester;
+mod sidecar;
