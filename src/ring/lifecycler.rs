@@ -406,10 +406,10 @@ impl Run {
         };
         match (outcome, applied) {
             (Ok(()), Some(applied)) => {
-                self.note_forgotten(&applied.forgotten);
                 if self.last_error.take().is_some() {
                     tracing::info!("writing to the ring works again");
                 }
+                self.note_forgotten(&applied.forgotten);
                 Event::Written { change, applied }
             }
             (Ok(()), None) => unreachable!("a swap succeeds only through its closure"),
