@@ -327,7 +327,7 @@ fn counts_are_read_in_every_form_that_operators_have() {
 fn serve(answers: Vec<(&'static str, String)>) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let server = std::thread::spawn(move || {
+    let server = std::thread::Builder::new().name("plan-test".to_owned()).spawn(move || {
         for (path, body) in answers {
             let (mut stream, _) = listener.accept().expect("a request");
             let mut head = Vec::new();
@@ -343,7 +343,7 @@ fn serve(answers: Vec<(&'static str, String)>) -> (String, std::thread::JoinHand
             stream.write_all(answer.as_bytes()).expect("written");
         }
     });
-    (url, server)
+    (url, server.expect("a thread"))
 }
 
 #[test]

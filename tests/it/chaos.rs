@@ -114,8 +114,7 @@ async fn under_chaos(target: SocketAddr, span: Duration, seed: u64) -> Told {
     timeout(RECOVERY, recovered).await.expect("every pusher gets through a healed network");
     assert!(pushing.is_empty(), "a pusher failed");
     drop(proxy);
-    let told = std::mem::take(&mut *told.lock().expect("no panic under this lock"));
-    told
+    std::mem::take(&mut *told.lock().expect("no panic under this lock"))
 }
 
 /// One fault, for its time.
