@@ -8,6 +8,7 @@
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
 mod certificates;
+mod edges;
 mod following;
 mod membership;
 mod shown;
@@ -17,14 +18,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
 use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
-use crate::distributor::{self, RemoteWrite, ShardingStrategy};
+use crate::distributor::ShardingStrategy;
 use crate::exposition::{AtScrape, Families};
 use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
@@ -39,19 +39,18 @@ use crate::ring::{Ring, RingStatus};
 use crate::server::Drained;
 use crate::server::config::ServerConfigError;
 use crate::server::drain::Drainer;
-use crate::server::grpc::{self, GrpcEdge, HealthSwitch, Settings};
-use crate::server::http::{self, HttpEdge, RemoteWriteSettings, ShellCalls};
+use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
+use crate::server::http;
 use crate::server::listen::Listener;
 use crate::server::read::{self, ReadEdge};
-use crate::server::seam::{self, DistributorCalls, IngesterCalls, Work};
-use crate::server::stream_auth::StreamKeys;
-use crate::server::tenancy::Tenancy;
+use crate::server::seam::Work;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
 use crate::tls::{ServerTls, TlsError};
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
+use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
 use membership::{Membership, follow_own_state};
 
@@ -455,103 +454,6 @@ fn serve(
             tracing::warn!("HTTP requests were cut off at the end of the drain");
         }
     });
-}
-
-/// What the edges need of everything else.
-struct Edges<'a> {
-    config: &'a Arc<Config>,
-    ingester: &'a Arc<Ingester>,
-    upstream: &'a Option<Upstream>,
-    clock: Clock,
-}
-
-impl Edges<'_> {
-    fn grpc_settings(&self) -> Settings {
-        let distributor = &self.config.distributor;
-        let keys = match distributor.sign_write_requests {
-            true => distributor.sign_write_requests_keys.reveal(),
-            false => "",
-        };
-        Settings {
-            tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
-            stream_keys: StreamKeys::parse(keys),
-            receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
-            send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
-            upstream: self.upstream.clone(),
-            stream_answer_within: self.config.ingester.upstream.push_stream_timeout.as_duration(),
-        }
-    }
-
-    fn ingester_calls(&self) -> IngesterCalls {
-        let clock = self.clock;
-        let [push, judging, one, all] = std::array::from_fn(|_| Arc::clone(self.ingester));
-        IngesterCalls {
-            push: Arc::new(move |tenant, body: Bytes| Ok(push.push(tenant, &body, clock.now())?)),
-            user_stats: Arc::new(move |tenant| one.user_stats(tenant)),
-            all_user_stats: Arc::new(move || all.all_user_stats()),
-            judge: Arc::new(move |tenant, body| {
-                let mut judged = judging.judge(tenant, body, clock.now())?;
-                Ok(seam::Judged {
-                    forward: std::mem::replace(&mut judged.forward, seam::Forward::Whole),
-                    settle: Box::new(move |told| Ok(judged.settle(told, clock.now())?)),
-                })
-            }),
-        }
-    }
-
-    /// Remote write, from its body to the ingester in this process.
-    fn distributor_calls(&self) -> DistributorCalls {
-        let (config, ingester, clock) = (self.config.clone(), self.ingester.clone(), self.clock);
-        DistributorCalls {
-            push: Arc::new(move |tenant, write: seam::RemoteWrite| {
-                let snapshot = ingester.overrides.snapshot();
-                let limits = snapshot.limits(tenant);
-                let write = RemoteWrite {
-                    headers: write.protocol.headers(),
-                    body: &write.body,
-                    type_and_unit_labels: limits.enable_type_and_unit_labels,
-                    start_timestamp: limits.enable_start_timestamp,
-                };
-                Ok(distributor::push(&config.distributor, write, |body| {
-                    ingester.push(tenant, body, clock.now())
-                })?)
-            }),
-        }
-    }
-
-    fn http(
-        &self,
-        readiness: Readiness,
-        registry: Registry,
-        overrides: &Arc<Overrides>,
-        work: Work,
-    ) -> HttpEdge {
-        let (config, overrides) = (self.config.clone(), Arc::clone(overrides));
-        let distributor = &self.config.distributor;
-        HttpEdge {
-            tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
-            shell: ShellCalls {
-                ready: Arc::new(move || readiness.check()),
-                metrics: Arc::new(move || match telemetry::metrics_text(&registry) {
-                    Ok(text) => text,
-                    Err(error) => {
-                        tracing::error!(%error, "no metrics");
-                        String::new()
-                    }
-                }),
-                config: Arc::new(move |view| shown::config_yaml(&config, view)),
-                runtime_config: Arc::new(move |view| shown::runtime_yaml(&overrides, view)),
-            },
-            distributor: self.distributor_calls(),
-            remote_write: RemoteWriteSettings {
-                v2_enabled: distributor.remote_writev2_enabled,
-                accept_unknown_content_type: distributor.accept_unknown_remote_write_content_type,
-                body_bytes_max: distributor.max_recv_msg_size,
-                body_wait: self.config.server.http_server_read_timeout.as_duration(),
-            },
-            work,
-        }
-    }
 }
 
 /// Who has metrics to read at scrape time.

@@ -78,7 +78,8 @@ pub enum ConfigView {
 pub struct HttpEdge {
     pub tenancy: Tenancy,
     pub shell: ShellCalls,
-    pub distributor: DistributorCalls,
+    /// `None` where nobody takes remote writes; then there are no routes for them.
+    pub distributor: Option<DistributorCalls>,
     pub remote_write: RemoteWriteSettings,
     pub work: Work,
 }
@@ -90,9 +91,13 @@ pub struct Tenant(pub TenantId);
 /// All routes: those of this file, and `rest` of other rooms.
 pub fn router(edge: HttpEdge, rest: Router) -> Router {
     let tenancy = edge.tenancy;
-    Router::new()
-        .route("/api/v1/push", post(remote_write))
-        .route("/api/prom/push", post(remote_write))
+    let mut routes = Router::new();
+    if edge.distributor.is_some() {
+        for path in ["/api/v1/push", "/api/prom/push"] {
+            routes = routes.route(path, post(remote_write));
+        }
+    }
+    routes
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
         .route("/config", get(config))
@@ -247,7 +252,10 @@ impl HttpEdge {
     }
 
     async fn push(&self, tenant: TenantId, write: RemoteWrite) -> Result<Pushed, PushError> {
-        let push = Arc::clone(&self.distributor.push);
+        let Some(distributor) = &self.distributor else {
+            return Err(PushError::Unavailable { text: "no remote writes here".to_owned() });
+        };
+        let push = Arc::clone(&distributor.push);
         let outcome = self.work.run(move || push(&tenant, write)).await;
         outcome.unwrap_or_else(|lost| Err(PushError::Plain { text: lost.to_string() }))
     }

@@ -66,7 +66,7 @@ impl Setup {
         let edge = HttpEdge {
             tenancy: Tenancy::Header,
             shell: shell(ready),
-            distributor: DistributorCalls { push: self.push.into() },
+            distributor: Some(DistributorCalls { push: self.push.into() }),
             remote_write: self.remote_write,
             work: self.work,
         };
