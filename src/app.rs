@@ -378,6 +378,20 @@ impl Readiness {
         };
         lifecycler.readiness().map_err(|reason| format!("Ingester not ready: {reason}"))
     }
+
+    /// A ring that cannot be read never stops pushes, so it is only told.
+    fn note(&self) -> Option<String> {
+        let now_ms = self.clock.now().unix_ms;
+        let (failing, in_force) = match self.ring.status(now_ms) {
+            RingStatus::Stale(failing) => (failing, "the last good ring is in force"),
+            RingStatus::Expired(failing) => {
+                (failing, "the last good ring is too old, so limits go by series in memory")
+            }
+            RingStatus::Fresh | RingStatus::Unread(_) => return None,
+        };
+        let for_s = now_ms.saturating_sub(failing.since_ms) / 1000;
+        Some(format!("ring not read for {for_s} s, {in_force}: {}", failing.error))
+    }
 }
 
 fn follow_readiness(

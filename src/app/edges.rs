@@ -93,7 +93,7 @@ impl Edges<'_> {
         HttpEdge {
             tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
             shell: ShellCalls {
-                ready: Arc::new(move || readiness.check()),
+                ready: Arc::new(move || readiness.check().map(|()| readiness.note())),
                 metrics: Arc::new(move || match telemetry::metrics_text(&registry) {
                     Ok(text) => text,
                     Err(error) => {

@@ -47,14 +47,15 @@ pub struct RemoteWriteSettings {
     pub body_wait: Duration,
 }
 
-type ReadyFn = dyn Fn() -> Result<(), String> + Send + Sync;
+type ReadyFn = dyn Fn() -> Result<Option<String>, String> + Send + Sync;
 type MetricsFn = dyn Fn() -> String + Send + Sync;
 type ConfigFn = dyn Fn(ConfigView) -> String + Send + Sync;
 
 /// What the shell shows of itself.
 #[derive(Clone)]
 pub struct ShellCalls {
-    /// Why not, in Cortex's words: `Ingester not ready: …`
+    /// What an operator should know although we are ready; else why we are not, in Cortex's
+    /// words: `Ingester not ready: …`
     pub ready: Arc<ReadyFn>,
     /// The registry in Prometheus' text format.
     pub metrics: Arc<MetricsFn>,
@@ -163,7 +164,8 @@ async fn serve_one(http: http1::Builder, connection: Connection, router: Router,
 
 async fn ready(State(edge): State<HttpEdge>) -> Response {
     match (edge.shell.ready)() {
-        Ok(()) => text("text/plain", "ready".to_owned()),
+        Ok(None) => text("text/plain", "ready".to_owned()),
+        Ok(Some(note)) => text("text/plain", format!("ready\n{note}\n")),
         Err(reason) => http_error(503, &reason),
     }
 }

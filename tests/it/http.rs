@@ -87,7 +87,7 @@ fn shell(drain: Drain) -> ShellCalls {
     ShellCalls {
         ready: Arc::new(move || match drain.is_started() {
             true => Err("Ingester not ready: stopping".to_owned()),
-            false => Ok(()),
+            false => Ok(None),
         }),
         metrics: Arc::new(|| "up 1\n".to_owned()),
         config: Arc::new(view),

@@ -60,6 +60,11 @@ async fn pushes_go_on_while_etcd_is_dead_and_the_ring_stays() {
     })
     .await;
 
+    until("readiness says that the ring is an old one", async || {
+        let (status, text) = a.get("/ready").await;
+        status == 200 && text.contains("the last good ring is in force")
+    })
+    .await;
     etcd.wipe();
     etcd.run().await;
     // The last good ring has both all the while; the store has them when each has come back.
