@@ -339,14 +339,55 @@ fn every_row_of_the_table_sets_a_known_value_and_every_value_has_its_row() {
     }
 }
 
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs");
+
 #[test]
-fn the_example_file_is_good() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/freehold.yaml");
-    assert!(
-        matches!(parse(&["check-config", path]), Ok(Command::Print(_))),
-        "{:?}",
-        parse(&["check-config", path])
-    );
+fn the_example_files_are_good() {
+    let mut checked = Vec::new();
+    for file in std::fs::read_dir(DOCS).expect("docs/") {
+        let path = file.expect("a file").path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let text = path.to_str().expect("UTF-8");
+            let answer = parse(&["check-config", text]);
+            assert!(matches!(answer, Ok(Command::Print(_))), "{text}: {answer:?}");
+            let served = serve(&["-config.file", text]);
+            checked.push((path.file_name().expect("a name").to_owned(), served.target));
+        }
+    }
+    checked.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let expected = [("freehold.yaml", Target::All), ("sidecar.yaml", Target::Ingester)];
+    assert_eq!(checked, expected.map(|(name, target)| (name.into(), target)));
+}
+
+#[test]
+fn the_commands_of_the_unit_and_of_the_stateful_set_are_good() {
+    let read = |name: &str| std::fs::read_to_string(format!("{DOCS}/{name}")).expect(name);
+    let unit = read("freehold.service");
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    let config = format!("{DOCS}/sidecar.yaml");
+    let command = command.replace("/etc/freehold/sidecar.yaml", &config).replace("%H", "host-7");
+    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+    assert_eq!(serve(&arguments).ingester.instance_id, "host-7");
+
+    let guide = read("run-beside-cortex.md");
+    let (_, sidecar) = guide.split_once("- name: freehold\n").expect("the sidecar");
+    let (_, arguments) = sidecar.split_once("args:\n").expect("its arguments");
+    let arguments: Vec<&str> =
+        arguments.lines().map_while(|line| line.trim().strip_prefix("- ")).collect();
+    let config = serve(&arguments);
+    assert_eq!(config.ingester.upstream.address, "127.0.0.1:9095");
+    assert_eq!(config.ingester.instance_id, "$(POD_NAME)");
+    assert!(config.ingester.owned_series_shadow_enabled);
+
+    // The question of the guide, less the shell's continuation lines.
+    let (_, plan) = guide.split_once("$ freehold plan ").expect("a plan");
+    let (plan, _) = plan.split_once("\n```").expect("its end");
+    let arguments: Vec<&str> = plan.split_whitespace().filter(|word| *word != "\\").collect();
+    let all: Vec<&str> = ["plan"].into_iter().chain(arguments).collect();
+    match parse(&all) {
+        Ok(Command::Plan(args)) => assert_eq!((args.growth.to, args.new_series), (9, 5000)),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
