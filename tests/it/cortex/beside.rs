@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::cluster::{Answer, cortex_binary, free_port, http, unix_ms, until, write_request_at};
+use super::cluster::{
+    Answer, PATIENCE, cortex_binary, free_port, http, unix_ms, until, write_request_at,
+};
 use crate::process::Process;
 use crate::ring_stores::etcd_server::Etcd;
 
@@ -251,14 +253,20 @@ impl Client {
         offset: f64,
     ) -> (Vec<u16>, Answer) {
         let mut retried = Vec::new();
-        loop {
+        let mut last = String::new();
+        let started = tokio::time::Instant::now();
+        while started.elapsed() < PATIENCE {
             match self.push(tenant, series.clone(), at_ms, offset).await {
                 Ok(answer) if answer.status < 500 => return (retried, answer),
-                Ok(answer) => retried.push(answer.status),
+                Ok(answer) => {
+                    retried.push(answer.status);
+                    last = answer.body;
+                }
                 Err(error) => panic!("the distributor is gone: {error}"),
             }
             tokio::time::sleep(RETRY).await;
         }
+        panic!("tried in vain, {} times: {last}", retried.len());
     }
 }
 
