@@ -274,6 +274,23 @@ async fn what_the_upstream_refuses_whole_leaves_nothing_and_its_word_goes_first(
     assert_eq!((sidecar.in_memory(), upstream.count(TENANT)), (10, 10));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_the_upstream_refuses_is_answered_by_one_headers_frame() {
+    let upstream = UpstreamIngester::start().await;
+    upstream.knobs().refuse = Some((400, "user=a: per-user series limit exceeded".to_owned()));
+    let mut sidecar = Sidecar::before(upstream.address, 0).await.running().await;
+    let response = patiently(async {
+        let mut open = sidecar.client.open(head_with(PUSH, "x-scope-orgid", TENANT)).await;
+        open.send.send_data(framed(&request([1], now_ms())), true).expect("send");
+        open.response.await.expect("response")
+    })
+    .await;
+    // Cortex's client takes headers and an empty end for a broken answer, and a refusal for good
+    // would be tried again for ever.
+    assert!(response.body().is_end_stream());
+    assert_eq!(response.headers()["grpc-status"], "400");
+}
+
 #[tokio::test]
 async fn what_a_partial_refusal_leaves_open_counts_until_it_is_told() {
     let upstream = UpstreamIngester::start().await;

@@ -147,6 +147,11 @@ impl Answered {
 
     /// The answer as it came.
     fn into_response(self) -> Response<Body> {
+        if self.data.is_empty() && self.trailers.is_none() {
+            // The status is in the headers. Cortex's clients take it from there only when the
+            // headers end the stream.
+            return Response::from_parts(self.head, Body::empty());
+        }
         let data = self.data.into_iter().map(Frame::data);
         let frames = data.chain(self.trailers.map(Frame::trailers));
         let frames = frames.map(Ok::<_, std::convert::Infallible>);

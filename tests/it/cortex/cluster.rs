@@ -429,16 +429,20 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 pub fn write_request(series: std::ops::Range<usize>) -> Vec<u8> {
+    write_request_at(series, unix_s() * 1000, 0.0)
+}
+
+/// One sample for each series: its number and `offset`.
+pub fn write_request_at(series: std::ops::Range<usize>, timestamp_ms: i64, offset: f64) -> Vec<u8> {
     let pair =
         |name: &str, value: String| LabelPair { name: name.to_owned().into(), value: value.into() };
-    let timestamp_ms = unix_s() * 1000;
     let series = series.map(|number| TimeSeries {
         labels: vec![
             pair("__name__", format!("metric_{}", number % 7)),
             pair("instance", format!("host-{}", number / 7)),
             pair("number", number.to_string()),
         ],
-        samples: vec![Sample { value: number as f64, timestamp_ms, ..Sample::default() }],
+        samples: vec![Sample { value: number as f64 + offset, timestamp_ms, ..Sample::default() }],
         ..TimeSeries::default()
     });
     WriteRequest { timeseries: series.collect(), ..WriteRequest::default() }.encode_to_vec()
@@ -483,8 +487,12 @@ pub fn free_port() -> u16 {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "samples and heartbeats carry the true time")]
 fn unix_s() -> i64 {
+    unix_ms() / 1000
+}
+
+#[expect(clippy::disallowed_methods, reason = "samples and heartbeats carry the true time")]
+pub fn unix_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    i64::try_from(now.as_secs()).expect("a near year")
+    i64::try_from(now.as_millis()).expect("a near year")
 }

@@ -3,7 +3,9 @@
 //! Needs a Cortex binary (`FREEHOLD_CORTEX_BIN`) and etcd; each test says so and passes where
 //! there is none.
 
+mod beside;
 pub mod cluster;
+mod sidecar;
 
 use freehold::ring::model::InstanceState;
 use tokio::sync::Mutex;

@@ -6,7 +6,7 @@
 mod consul;
 mod cortex;
 mod etcd;
-mod etcd_server;
+pub mod etcd_server;
 mod fake_consul;
 mod page;
 mod process;
