@@ -28,4 +28,5 @@ mod ring_sim;
 mod ring_stores;
 mod scale_up;
 mod sidecar;
+mod sidecar_chaos;
 mod upstream;
