@@ -29,4 +29,5 @@ mod ring_stores;
 mod scale_up;
 mod sidecar;
 mod sidecar_chaos;
+mod sidecar_hostile;
 mod upstream;
