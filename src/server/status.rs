@@ -113,6 +113,7 @@ impl From<UpstreamError> for GrpcStatus {
             | UpstreamError::Full { .. }
             | UpstreamError::Broken { .. } => Code::Unavailable,
             UpstreamError::DeadlineExceeded { .. } => Code::DeadlineExceeded,
+            UpstreamError::AnswerTooLarge { .. } => Code::ResourceExhausted,
             UpstreamError::BrokenOff { .. } => Code::Cancelled,
             UpstreamError::Reset { reason, .. } => match *reason {
                 Reason::REFUSED_STREAM => Code::Unavailable,

@@ -205,7 +205,8 @@ fn check_status(headers: &HeaderMap) -> Result<(), AskError> {
     }
 }
 
-fn percent_decoded(text: &[u8]) -> String {
+/// A `grpc-message` as it was meant.
+pub fn percent_decoded(text: &[u8]) -> String {
     let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     let mut decoded = Vec::with_capacity(text.len());
     let mut at = 0;

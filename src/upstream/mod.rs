@@ -28,7 +28,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tokio::time::Instant;
 
-pub use ask::{AnswerStream, AskError};
+pub use ask::{AnswerStream, AskError, percent_decoded};
 pub use budget::{InFlight, InFlightBound};
 pub use send::Answer;
 
@@ -69,6 +69,8 @@ pub enum UpstreamError {
     Reset { address: Arc<str>, reason: h2::Reason },
     #[error("the connection to upstream {address} broke: {cause}")]
     Broken { address: Arc<str>, cause: Arc<str> },
+    #[error("upstream {address} answers with more than {bytes_max} bytes")]
+    AnswerTooLarge { address: Arc<str>, bytes_max: usize },
     /// The request's own body failed, which is what a caller that has gone looks like.
     #[error("the call to upstream {address} was broken off by its sender")]
     BrokenOff { address: Arc<str> },

@@ -273,7 +273,8 @@ impl Pool {
             UpstreamError::Reset { .. } => 3,
             UpstreamError::Broken { .. } => 4,
             UpstreamError::BrokenOff { .. } => 5,
-            UpstreamError::Full { .. } => return,
+            // Of a call that did well but for its reader.
+            UpstreamError::AnswerTooLarge { .. } | UpstreamError::Full { .. } => return,
         };
         self.lock().counts.failures[cause] += 1;
     }

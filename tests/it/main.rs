@@ -28,4 +28,6 @@ mod ring_sim;
 mod ring_stores;
 mod scale_up;
 mod sidecar;
+mod sidecar_chaos;
+mod sidecar_hostile;
 mod upstream;

@@ -19,20 +19,25 @@ use super::cluster::request;
 use super::pass_through::fake::{Client, Fake, Open, channel, framed, head, head_with, patiently};
 use super::upstream::ingester::UpstreamIngester;
 
-const PUSH: &str = "/cortex.Ingester/Push";
-const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
-const WORKER: &str = "ingester-127.0.0.1-9095-stream-push-worker-7";
-const TENANT: &str = "a";
+pub const PUSH: &str = "/cortex.Ingester/Push";
+pub const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
+pub const WORKER: &str = "ingester-127.0.0.1-9095-stream-push-worker-7";
+pub const TENANT: &str = "a";
 
-struct Sidecar {
-    app: App,
-    client: Client,
+pub struct Sidecar {
+    pub app: App,
+    pub client: Client,
     _dir: tempfile::TempDir,
 }
 
 impl Sidecar {
     /// Before an ingester that owns the whole ring.
-    async fn before(upstream: std::net::SocketAddr, series_max: i64) -> Self {
+    pub async fn before(upstream: std::net::SocketAddr, series_max: i64) -> Self {
+        let change = |config: &mut Config| config.limits.max_global_series_per_user = series_max;
+        Self::with(upstream, change).await
+    }
+
+    pub async fn with(upstream: std::net::SocketAddr, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ring");
         let instance = Instance {
@@ -63,18 +68,18 @@ impl Sidecar {
         config.ingester.upstream.connect_backoff_max_delay = freehold::units::Millis(50);
         config.ingester.instance_id = "ingester-0".to_owned();
         config.ingester.owned_series_limit_enforcement_enabled = true;
-        config.limits.max_global_series_per_user = series_max;
+        change(&mut config);
         let app = App::start(config).await.expect("starts");
         let client = Client::connect(app.grpc_address).await;
         Self { app, client, _dir: dir }
     }
 
-    async fn running(self) -> Self {
+    pub async fn running(self) -> Self {
         self.until("running", |sidecar| sidecar.app.ingester.is_running()).await;
         self
     }
 
-    async fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+    pub async fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let waiting = async {
             while !holds(self) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -85,11 +90,11 @@ impl Sidecar {
     }
 
     /// `grpc-status` and text of a push of these series.
-    async fn push(&mut self, numbers: impl IntoIterator<Item = u64>) -> (String, String) {
+    pub async fn push(&mut self, numbers: impl IntoIterator<Item = u64>) -> (String, String) {
         self.push_at(numbers, now_ms()).await
     }
 
-    async fn push_at(
+    pub async fn push_at(
         &mut self,
         numbers: impl IntoIterator<Item = u64>,
         at_ms: i64,
@@ -99,38 +104,91 @@ impl Sidecar {
         (ended.code().to_owned(), percent_decoded(ended.text()))
     }
 
-    fn in_memory(&self) -> u64 {
+    /// One metric of the sidecar's own page.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let got = super::process::http(self.app.http_address, "GET", "/metrics", "", &[]).await;
+        let text = String::from_utf8(got.expect("an answer").1).expect("text");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |line| line.parse().expect("a number"))
+    }
+
+    /// Nothing is under way to the upstream any more.
+    pub async fn until_idle(&self) {
+        let idle = async {
+            for name in ["inflight_requests", "inflight_bytes", "streams"] {
+                while self.metric(&format!("freehold_upstream_{name}")).await != 0.0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        };
+        patiently(idle).await;
+    }
+
+    pub async fn pending(&self) -> f64 {
+        self.metric(&format!("freehold_ingester_pending_series{{user=\"{TENANT}\"}}")).await
+    }
+
+    pub fn in_memory(&self) -> u64 {
         let tenant = TenantId::parse(TENANT).expect("a name");
         self.app.ingester.user_stats(&tenant).series
     }
 }
 
 /// A push stream of a distributor.
-struct Stream {
-    open: Open,
-    answers: Option<RecvStream>,
+pub struct Stream {
+    pub open: Open,
+    pub answers: Option<RecvStream>,
     bytes: BytesMut,
 }
 
 impl Stream {
     async fn open(sidecar: &mut Sidecar) -> Self {
-        let open = sidecar.client.open(head_with(PUSH_STREAM, "x-scope-orgid", WORKER)).await;
+        Self::on(&mut sidecar.client).await
+    }
+
+    pub async fn on(client: &mut Client) -> Self {
+        Self::over(client.open(head_with(PUSH_STREAM, "x-scope-orgid", WORKER)).await)
+    }
+
+    pub fn over(open: Open) -> Self {
         Self { open, answers: None, bytes: BytesMut::new() }
     }
 
-    fn send(&mut self, numbers: impl IntoIterator<Item = u64>) {
+    pub fn send(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        self.send_for(TENANT.as_bytes(), numbers);
+    }
+
+    pub fn send_for(&mut self, tenant: &[u8], numbers: impl IntoIterator<Item = u64>) {
         let body = request(numbers, now_ms());
         let message = cortexpb::StreamWriteRequest {
-            tenant_id: TENANT.into(),
+            tenant_id: tenant.to_vec(),
             request: Some(cortexpb::WriteRequest::decode(&body[..]).expect("sound")),
             ..Default::default()
         };
-        let message = framed(&message.encode_to_vec());
-        self.open.send.send_data(message, false).expect("send");
+        self.send_bytes(framed(&message.encode_to_vec()));
+    }
+
+    pub fn send_bytes(&mut self, bytes: Bytes) {
+        self.open.send.send_data(bytes, false).expect("send");
+    }
+
+    /// The status that the stream has ended with.
+    pub async fn ended(mut self) -> String {
+        let response;
+        let headers = match &mut self.answers {
+            None => {
+                response = patiently(self.open.response).await.expect("a response");
+                response.headers().clone()
+            }
+            Some(answers) => {
+                patiently(answers.trailers()).await.expect("trailers").unwrap_or_default()
+            }
+        };
+        headers["grpc-status"].to_str().expect("a number").to_owned()
     }
 
     /// The next answer; `None` at the end of the stream.
-    async fn answer(&mut self) -> Option<cortexpb::WriteResponse> {
+    pub async fn answer(&mut self) -> Option<cortexpb::WriteResponse> {
         if self.answers.is_none() {
             let response = patiently(&mut self.open.response).await.expect("a response");
             self.answers = Some(response.into_body());
@@ -151,7 +209,7 @@ impl Stream {
         }
     }
 
-    async fn exchange(
+    pub async fn exchange(
         &mut self,
         numbers: impl IntoIterator<Item = u64>,
     ) -> cortexpb::WriteResponse {

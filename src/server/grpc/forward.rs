@@ -13,6 +13,7 @@
 //! would be taken for another message's.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use super::{Edge, PUSH_STREAM};
 use crate::server::seam::{Forward, Judged, PushError, Told};
 use crate::server::status::{CLIENT_CLOSED_REQUEST, GrpcStatus, stream_answer};
 use crate::tenant::TenantId;
-use crate::upstream::{Answer, Upstream, UpstreamError};
+use crate::upstream::{Answer, Upstream, UpstreamError, percent_decoded};
 use crate::wire::{signature, stream};
 
 /// Largest answer to a push that is read: a few numbers and a text.
@@ -123,7 +124,9 @@ impl Answered {
                 Ok(part) => {
                     bytes += part.len();
                     if bytes > ANSWER_BYTES_MAX {
-                        break;
+                        let address = Arc::clone(body.address());
+                        let bytes_max = ANSWER_BYTES_MAX;
+                        return Err(UpstreamError::AnswerTooLarge { address, bytes_max });
                     }
                     data.push(part);
                 }
@@ -135,8 +138,7 @@ impl Answered {
 
     fn told(&self) -> Told {
         let trailers = self.trailers.as_ref().unwrap_or(&self.head.headers);
-        let status = trailers.get("grpc-status").and_then(|status| status.to_str().ok());
-        match status.and_then(|status| status.parse().ok()) {
+        match grpc_status(trailers) {
             Some(0) => Told::Stored,
             Some(400..=499) => Told::Partly,
             // Cancelled and deadline exceeded: what had been done by then is not told.
@@ -240,7 +242,7 @@ impl Line {
         let kept = self.upstream.reserve(frame.len());
         let _kept = kept.map_err(|error| Unanswered::of(&error))?;
         // Taken: dropped with this future, or by an error, it is not used for the next message.
-        let open = self.open.take().filter(|open| !open.messages.is_closed());
+        let open = self.open.take().and_then(Open::still_good);
         let mut open = open.unwrap_or_else(|| self.call());
         let answered = tokio::time::timeout(self.answer_within, open.exchange(frame)).await;
         let answer = answered.unwrap_or_else(|_| {
@@ -268,6 +270,16 @@ impl Line {
 }
 
 impl Open {
+    /// None when the stream has ended, or has said what nobody asked for: that would be taken
+    /// for the next message's answer.
+    fn still_good(mut self) -> Option<Self> {
+        let is_quiet = match &mut self.answers {
+            Answers::Told(messages) => messages.is_quiet(),
+            Answers::Called(_) => true,
+        };
+        (is_quiet && !self.messages.is_closed()).then_some(self)
+    }
+
     async fn exchange(&mut self, frame: Bytes) -> Result<WriteResponse, Unanswered> {
         if self.messages.send(frame).await.is_err() {
             // The sender of the body has ended, and the answer says why.
@@ -275,9 +287,8 @@ impl Open {
         }
         if let Answers::Called(call) = &mut self.answers {
             let response = call.await.map_err(|error| Unanswered::of(&error))?;
-            if let Some(message) = response.headers().get("grpc-message") {
-                let text = String::from_utf8_lossy(message.as_bytes()).into_owned();
-                return Err(Unanswered { told: Told::Refused, text });
+            if response.headers().contains_key("grpc-status") {
+                return Err(Unanswered::status(response.headers()));
             }
             let name = response.headers().get("grpc-encoding");
             let encoding =
@@ -301,7 +312,7 @@ impl Open {
         match &mut self.answers {
             Answers::Called(call) => match call.await {
                 Err(error) => Unanswered::of(&error),
-                Ok(_) => Unanswered::ended(),
+                Ok(response) => Unanswered::status(response.headers()),
             },
             Answers::Told(_) => Unanswered::ended(),
         }
@@ -313,9 +324,28 @@ impl Unanswered {
         Self { told: told_by(error), text: error.to_string() }
     }
 
+    /// A stream that ended with its first words.
+    fn status(headers: &HeaderMap) -> Self {
+        let message = headers.get("grpc-message").map(HeaderValue::as_bytes);
+        let told = match grpc_status(headers) {
+            // Codes of what stands before the handler. Any other may be the handler's own, after
+            // it has stored the message.
+            Some(7 | 8 | 12 | 14 | 16) => Told::Refused,
+            _ => Told::Unknown,
+        };
+        match message {
+            Some(message) => Self { told, text: percent_decoded(message) },
+            None => Self { told, ..Self::ended() },
+        }
+    }
+
     fn ended() -> Self {
         Self { told: Told::Unknown, text: "the upstream has ended the push stream".to_owned() }
     }
+}
+
+fn grpc_status(headers: &HeaderMap) -> Option<i32> {
+    headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }
 
 fn told_in(answer: &WriteResponse) -> Told {

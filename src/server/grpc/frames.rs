@@ -4,6 +4,7 @@
 //! into memory that is in proportion to what has arrived, not to what was announced.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
@@ -94,6 +95,11 @@ impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
         let frame = self.take(header.len_bytes, &header.bytes).await?;
         let message = self.plain(header, frame.slice(HEADER_LEN..))?;
         Ok(Some(Framed { frame, message }))
+    }
+
+    /// Whether nothing has come since the last message, not even the end. What has come is lost.
+    pub fn is_quiet(&mut self) -> bool {
+        self.chunk.is_empty() && self.body.frame().now_or_never().is_none()
     }
 
     /// The one message of a unary call.
