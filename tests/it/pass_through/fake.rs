@@ -196,7 +196,11 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("connect");
         stream.set_nodelay(true).expect("nodelay");
-        let (client, connection) = h2::client::handshake(stream).await.expect("handshake");
+        // A window as clients of many streams have it: h2 counts small frames that nobody has read
+        // yet against half of it, and hangs up beyond.
+        let mut builder = h2::client::Builder::new();
+        builder.initial_connection_window_size(1 << 20);
+        let (client, connection) = builder.handshake(stream).await.expect("handshake");
         tokio::spawn(async move {
             let _ = connection.await;
         });
