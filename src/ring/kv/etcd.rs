@@ -1,7 +1,7 @@
 //! A ring in etcd, by its v3 API over gRPC.
 //!
 //! A swap is a transaction on the revision of the value's last change, which is 0 for a key that
-//! is not there. The watch is in [`watch`]; how calls reach a server is in [`calls`].
+//! is not there. The watch is in `watch`; how calls reach a server is in `calls`.
 //!
 //! Invariant: reads are linearizable, so a value that is read is not older than one that was
 //! read or written before by anybody.
