@@ -1,0 +1,74 @@
+//! What the distributor may be told: the `distributor:` block.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Secret;
+
+/// Remote write, and how series are spread over the ring, under Cortex's names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DistributorConfig {
+    /// Longest remote-write body in bytes, before and after decompression; checked from the
+    /// declared size, so that a longer one is never allocated.
+    pub max_recv_msg_size: usize,
+    /// Remote write 2.0 next to 1.0. Off, such a request is answered 415.
+    pub remote_writev2_enabled: bool,
+    /// Read a body of another content type as remote write 1.0 instead of answering 415.
+    pub accept_unknown_remote_write_content_type: bool,
+
+    pub sharding_strategy: ShardingStrategy,
+    /// Ring keys from all labels instead of tenant and metric name only.
+    ///
+    /// Must be what the cluster's distributors use. Cortex's default is off, for history's sake;
+    /// its cluster-wide series limits need it on, and ours are what one runs us for.
+    pub shard_by_all_labels: bool,
+    /// An instance that is not ACTIVE gets its writes and so does its successor; must be what
+    /// the cluster's distributors use.
+    pub extend_writes: bool,
+
+    /// Streams from distributors must be signed with one of the keys below.
+    pub sign_write_requests: bool,
+    /// Comma-separated; the first signs, all are accepted.
+    pub sign_write_requests_keys: Secret,
+}
+
+/// Which instances a tenant's series may go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardingStrategy {
+    /// All of the ring.
+    Default,
+    /// A subring of the tenant's shard size.
+    ShuffleSharding,
+}
+
+/// Settings of the distributor that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DistributorConfigError {
+    #[error("-distributor.max-recv-msg-size is 0; nothing could be received")]
+    NothingReceived,
+}
+
+impl Default for DistributorConfig {
+    fn default() -> Self {
+        Self {
+            max_recv_msg_size: 100 << 20,
+            remote_writev2_enabled: true,
+            accept_unknown_remote_write_content_type: false,
+            sharding_strategy: ShardingStrategy::Default,
+            shard_by_all_labels: true,
+            extend_writes: true,
+            sign_write_requests: false,
+            sign_write_requests_keys: Secret::default(),
+        }
+    }
+}
+
+impl DistributorConfig {
+    pub fn validate(&self) -> Result<(), DistributorConfigError> {
+        if self.max_recv_msg_size == 0 {
+            return Err(DistributorConfigError::NothingReceived);
+        }
+        Ok(())
+    }
+}
