@@ -184,7 +184,12 @@ async fn killed_under_load(stream: bool) {
     const WRITERS: usize = 3;
     let setup = Setup {
         replication_factor: 1,
-        distributor: vec![format!("-distributor.use-stream-push={stream}")],
+        distributor: vec![
+            format!("-distributor.use-stream-push={stream}"),
+            // The load is what the machine bears, not what a tenant may.
+            "-distributor.ingestion-rate-limit=1e9".to_owned(),
+            "-distributor.ingestion-burst-size=1000000000".to_owned(),
+        ],
         ..Setup::default()
     };
     let Some(mut cluster) = setup.start(2).await else { return };
