@@ -57,7 +57,8 @@ use admission::{Admission, Overload, Permit};
 use config::IngesterConfig;
 use counters::{DiscardReason, InstanceCounters};
 use passes::RecountLog;
-use push::{Push, Scratch, Tally};
+use push::{Push, Request, Scratch, Tally};
+use rates::Charges;
 use standing::Standing;
 use tenants::{Tenant, Tenants, TooManyTenants, Visit};
 
@@ -188,14 +189,54 @@ impl Ingester {
     ///
     /// Synchronous. With a store it may wait for the disk, so not for a thread of the runtime.
     pub fn push(&self, id: &TenantId, body: &[u8], now: Now) -> Result<Pushed, PushError> {
+        self.admitted(|instance, scratch, _in_flight| {
+            self.push_admitted(id, body, instance, scratch, now)
+        })
+    }
+
+    /// What goes round every push, whoever stores it: admission, and this thread's scratch.
+    fn admitted<T>(
+        &self,
+        push: impl FnOnce(&InstanceLimits, &mut Scratch, Permit) -> Result<T, PushError>,
+    ) -> Result<T, PushError> {
         self.check_running()?;
         let overrides = self.overrides.load();
-        let _in_flight = self.admit(overrides.instance())?;
+        let in_flight = self.admit(overrides.instance())?;
         SCRATCH.with_borrow_mut(|scratch| {
-            let outcome = self.push_admitted(id, body, overrides.instance(), scratch, now);
+            let outcome = push(overrides.instance(), scratch, in_flight);
             scratch.trim();
             outcome
         })
+    }
+
+    /// Reads the request, then enters its tenant: a malformed one makes none.
+    fn read_and_enter<'a>(
+        &self,
+        id: &TenantId,
+        body: &'a [u8],
+        instance: &InstanceLimits,
+        scratch: &mut Scratch,
+        now: Now,
+    ) -> Result<(Request<'a>, Visit), PushError> {
+        let request = scratch.read(body, &self.hasher)?;
+        let tenant = self.enter(id, instance)?;
+        tenant.note_push(now);
+        Ok((request, tenant))
+    }
+
+    /// The push under the rules of this moment, charged to its tenant's rates.
+    fn begin<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+        standing: &'a Standing,
+        request: &Request<'a>,
+        instance: &InstanceLimits,
+        now: Now,
+    ) -> Result<(Push<'a>, Charges), PushError> {
+        let rules = self.series_rules(instance);
+        let mut push = Push::new(self, tenant, standing, request, rules, now);
+        let charges = self.charge(&mut push, request)?;
+        Ok((push, charges))
     }
 
     fn push_admitted(
@@ -206,13 +247,9 @@ impl Ingester {
         scratch: &mut Scratch,
         now: Now,
     ) -> Result<Pushed, PushError> {
-        let request = scratch.read(body, &self.hasher)?;
-        let tenant = self.enter(id, instance)?;
-        tenant.note_push(now);
+        let (request, tenant) = self.read_and_enter(id, body, instance, scratch, now)?;
         let standing = tenant.standing.load();
-        let rules = self.series_rules(instance);
-        let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
-        let charges = self.charge(&mut push, &request)?;
+        let (push, charges) = self.begin(&tenant, &standing, &request, instance, now)?;
         let noted = self.note_metadata(&tenant, &standing, &request, now);
         let rate_limited = push.has_failed();
         match push.run(scratch, &noted) {
