@@ -49,7 +49,7 @@ use crate::ring::model::InstanceState;
 use crate::series::head::{Head, HeadRule};
 use crate::series::{Basis, KindRule, Options, Rules, SeriesStore, Tick, Totals, UNLIMITED};
 use crate::store::{Store, StoreError};
-use crate::sync::{AtomicI64, AtomicU8, Ordering};
+use crate::sync::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use crate::tenant::TenantId;
 use crate::wire::DecodeError;
 
@@ -147,6 +147,9 @@ pub struct Ingester {
     hasher: IdentityHasher,
     ignored_metrics: IgnoredMetrics,
     state: AtomicU8,
+    /// The series that were in memory before a start are counted again: those of the store, or
+    /// those of the upstream.
+    is_counted: AtomicBool,
     /// Our state in the ring, by its number; only ACTIVE makes new tenants.
     ring_state: AtomicI64,
 }
@@ -175,6 +178,7 @@ impl Ingester {
             histogram_limiter: TenantLimiter::new(RECHECK_PERIOD),
             ignored_metrics,
             state: AtomicU8::new(State::New as u8),
+            is_counted: AtomicBool::new(false),
             ring_state: AtomicI64::new(InstanceState::Pending as i64),
             config: parts.config,
             role: parts.role,
@@ -275,9 +279,21 @@ impl Ingester {
         self.set_state(State::Starting);
     }
 
-    /// From here on pushes are taken.
+    /// From here on pushes are taken. With an upstream its series may still be unknown.
     pub fn run(&self) {
+        if !self.role.has_upstream {
+            self.note_counted();
+        }
         self.set_state(State::Running);
+    }
+
+    /// What was in memory before the start is counted again.
+    pub fn note_counted(&self) {
+        self.is_counted.store(true, Ordering::Release);
+    }
+
+    pub fn is_counted(&self) -> bool {
+        self.is_counted.load(Ordering::Acquire)
     }
 
     /// From here on pushes are refused; those under way end as they would.
