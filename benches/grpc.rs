@@ -23,6 +23,7 @@ use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
+use freehold::server::room::Room;
 use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
@@ -190,6 +191,7 @@ fn start_edge(server: &Runtime, behind: Behind) -> SocketAddr {
     let settings = Settings {
         tenancy: Tenancy::Header,
         stream_keys: StreamKeys::default(),
+        room: Room::new(64 << 20),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
         upstream,

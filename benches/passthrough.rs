@@ -18,6 +18,7 @@ use freehold::server::config::ServerConfig;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
+use freehold::server::room::Room;
 use freehold::server::seam::{IngesterCalls, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
@@ -166,6 +167,7 @@ async fn start_edge(upstream: SocketAddr) -> SocketAddr {
     let settings = Settings {
         tenancy: Tenancy::Header,
         stream_keys: StreamKeys::default(),
+        room: Room::new(64 << 20),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
         upstream: Some(Upstream::new(&config).expect("config")),

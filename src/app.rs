@@ -43,6 +43,7 @@ use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
 use crate::server::http;
 use crate::server::listen::Listener;
 use crate::server::read::{self, ReadEdge};
+use crate::server::room::Room;
 use crate::server::seam::Work;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
@@ -169,7 +170,9 @@ impl App {
             .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
         let followed = follower.as_ref().map(Follower::status);
         start_settings_check(&config, &registry, &mut tasks, &drain)?;
+        let room = room(&config);
         let rooms = Rooms {
+            room: &room,
             ingester: &ingester,
             followed: &followed,
             ring: &ring,
@@ -192,7 +195,8 @@ impl App {
             config.store.max_series_per_query,
             config.server.http_server_read_timeout.as_duration(),
         );
-        let edges = Edges { config: &config, ingester: &ingester, upstream: &upstream, clock };
+        let edges =
+            Edges { config: &config, ingester: &ingester, upstream: &upstream, clock, room: &room };
         let work = match store {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
             None => Work::Inline,
@@ -307,6 +311,13 @@ fn identity_secret(store: Option<&Store>) -> [u8; IDENTITY_SECRET_BYTES] {
 fn upstream(config: &Config) -> Result<Option<Upstream>, AppError> {
     let config = &config.ingester.upstream;
     Ok(if config.is_set() { Some(Upstream::new(config)?) } else { None })
+}
+
+/// What requests may take while they arrive and are handled. What a sidecar received is held
+/// until its upstream has answered, so both bounds are on the same bytes.
+fn room(config: &Config) -> Room {
+    let (server, upstream) = (config.server.max_inflight_bytes, &config.ingester.upstream);
+    Room::new(if upstream.is_set() { server.min(upstream.max_inflight_bytes) } else { server })
 }
 
 fn role(config: &Config) -> Role {
@@ -472,6 +483,7 @@ fn serve(
 
 /// Who has metrics to read at scrape time.
 struct Rooms<'a> {
+    room: &'a Room,
     ingester: &'a Arc<Ingester>,
     followed: &'a Option<FollowStatus>,
     ring: &'a Arc<Ring>,
@@ -492,6 +504,9 @@ fn register_metrics(
     let certificates = rooms.certificates;
     let read = move |families: &mut Families| certificates.read_metrics(families);
     registry.register(Box::new(AtScrape::new("tls_families", read)))?;
+    let room = rooms.room.clone();
+    let read = move |families: &mut Families| room.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("server_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);

@@ -165,7 +165,8 @@ impl Pushing {
             // A connection that lets a deadline pass is given up, as a health check would.
             let is_calm = *calm.borrow();
             match self.push_once(pusher, is_calm).await {
-                true => in_a_row += 1,
+                // What went through before the last fault is no sign of recovery.
+                true => in_a_row += u32::from(is_calm),
                 false => connection = None,
             }
         }

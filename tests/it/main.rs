@@ -15,6 +15,7 @@ mod chaos;
 mod cluster;
 mod cortex;
 mod faults;
+mod flood;
 mod grpc;
 mod http;
 mod pass_through;

@@ -150,7 +150,9 @@ async fn a_sidecar_between_bad_networks_sticks_loses_and_leaks_nothing() {
         upstream.count(TENANT),
     );
     assert!(after.rss_kib <= before.rss_kib + RSS_GROWTH_KIB_MAX, "{before:?} {after:?}");
-    assert!(told.answered > 100 && told.refused > 0, "a chaos in which nothing happens");
+    // The few faults of the short form may all be such that everybody gets his answer.
+    let is_told = told.refused > 0 || span < 60;
+    assert!(told.answered > 100 && is_told, "a chaos in which nothing happens");
 }
 
 async fn start(dir: &Path, ring: &Ring, upstream: SocketAddr) -> Freehold {
@@ -433,8 +435,10 @@ impl Caller {
                 assert!(connection.is_some() || !self.is_sound, "no connection on a sound way");
                 continue;
             };
+            // Only what was told after the last fault counts as recovered.
+            let is_calm = self.is_calm();
             let batch = match path {
-                PUSH if self.is_calm() => (0..self.next_series).collect(),
+                PUSH if is_calm => (0..self.next_series).collect(),
                 PUSH => self.batch(),
                 _ => BTreeSet::new(),
             };
@@ -445,7 +449,7 @@ impl Caller {
             let code = answered.ok().flatten();
             assert!(code.is_some() || !self.is_sound, "{path}: no answer on a sound way");
             self.note(code.map(|code| if code == 0 { 200 } else { code }), &batch);
-            in_a_row = if code == Some(0) { in_a_row + 1 } else { 0 };
+            in_a_row = if is_calm && code == Some(0) { in_a_row + 1 } else { 0 };
             if code.is_none() {
                 connection = None;
             }
@@ -499,9 +503,10 @@ impl Caller {
             tokio::time::sleep(PACE).await;
             let mut sent = VecDeque::new();
             let number = self.rng.random_range(1..=IN_A_ROW_MAX);
+            let is_calm = self.is_calm();
             for _ in 0..number {
                 let is_for_nobody = self.rng.random_bool(0.2);
-                let batch = match self.is_calm() {
+                let batch = match is_calm {
                     true => (0..self.next_series).collect(),
                     false => self.batch(),
                 };
@@ -533,7 +538,7 @@ impl Caller {
                 }
                 assert!(!answer.message.contains("tenant ID"), "another's answer: {answer:?}");
                 self.note(Some(answer.code), &batch);
-                in_a_row = if answer.code == 200 { in_a_row + 1 } else { 0 };
+                in_a_row = if is_calm && answer.code == 200 { in_a_row + 1 } else { 0 };
             }
             self.check_time("messages of a stream", began.elapsed(), bound);
         }

@@ -32,6 +32,11 @@ pub(super) const FLAGS: Group = Group {
             "How long a connection may be without a whole request head.",
         ),
         flag(
+            "server.max-inflight-bytes",
+            "server.max_inflight_bytes",
+            "Most bytes of requests being received or handled; more wait up to 2 s, then are refused. With an upstream the smaller of this and -ingester.upstream.max-inflight-bytes holds.",
+        ),
+        flag(
             "server.grpc-listen-address",
             "server.grpc_listen_address",
             "Address for gRPC; empty is every address.",

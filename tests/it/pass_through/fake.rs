@@ -12,6 +12,7 @@ use freehold::server::config::ServerConfig;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
+use freehold::server::room::Room;
 use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
@@ -153,6 +154,7 @@ pub fn settings_with(config: &UpstreamConfig) -> Settings {
     Settings {
         tenancy: Tenancy::Header,
         stream_keys: StreamKeys::default(),
+        room: Room::new(64 << 20),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
         upstream: Some(Upstream::new(config).expect("config")),
