@@ -412,6 +412,8 @@ fn follow_readiness(
     tasks: &mut JoinSet<()>,
     mut drain: crate::server::drain::Drain,
 ) {
+    // From now on, when we can be asked, and not from the start of the process' clock.
+    let serve_at = tokio::time::Instant::now() + serve_after;
     tasks.spawn(async move {
         let mut ticks = tokio::time::interval(HEALTH_PERIOD);
         let mut serving = false;
@@ -421,8 +423,7 @@ fn follow_readiness(
                 () = drain.started() => return,
                 _ = ticks.tick() => {}
             }
-            let up_ns = readiness.clock.now().steady_ns;
-            let waited = u128::try_from(up_ns).is_ok_and(|up| up >= serve_after.as_nanos());
+            let waited = tokio::time::Instant::now() >= serve_at;
             let ready = waited && readiness.check().is_ok();
             if ready != serving {
                 health.set_serving(ready).await;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::tls::{ServerTlsConfig, ServerTlsConfigError};
+use crate::tls::{MinVersion, ServerTlsConfig, ServerTlsConfigError};
 use crate::units::Millis;
 
 /// The two listeners and the logs: the `server:` block, under Cortex's names.
@@ -45,6 +45,8 @@ pub struct ServerConfig {
     pub grpc_server_keepalive_time: Millis,
     /// A connection whose ping is not answered for so long is closed.
     pub grpc_server_keepalive_timeout: Millis,
+    /// Of both listeners, where they speak TLS.
+    pub tls_min_version: MinVersion,
     pub http_tls_config: ServerTlsConfig,
     pub grpc_tls_config: ServerTlsConfig,
     pub log_format: LogFormat,
@@ -104,6 +106,7 @@ impl Default for ServerConfig {
             grpc_server_max_concurrent_streams: 10_000,
             grpc_server_keepalive_time: Millis::from_secs(2 * 3600),
             grpc_server_keepalive_timeout: Millis::from_secs(20),
+            tls_min_version: MinVersion::default(),
             http_tls_config: ServerTlsConfig::default(),
             grpc_tls_config: ServerTlsConfig::default(),
             log_format: LogFormat::Logfmt,

@@ -31,4 +31,6 @@ mod scale_up;
 mod sidecar;
 mod sidecar_chaos;
 mod sidecar_hostile;
+mod sidecar_life;
+mod sidecar_tls;
 mod upstream;

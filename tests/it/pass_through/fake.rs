@@ -23,6 +23,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -198,21 +199,36 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("connect");
         stream.set_nodelay(true).expect("nodelay");
+        Self::over(stream).await.expect("handshake")
+    }
+
+    pub async fn over<S>(stream: S) -> Result<Self, h2::Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         // A window as clients of many streams have it: h2 counts small frames that nobody has read
         // yet against half of it, and hangs up beyond.
         let mut builder = h2::client::Builder::new();
         builder.initial_connection_window_size(1 << 20);
-        let (client, connection) = builder.handshake(stream).await.expect("handshake");
+        let (client, connection) = builder.handshake(stream).await?;
         tokio::spawn(async move {
             let _ = connection.await;
         });
-        Self(client)
+        Ok(Self(client))
     }
 
     pub async fn open(&mut self, request: Request<()>) -> Open {
         let mut client = self.0.clone().ready().await.expect("connection");
         let (response, send) = client.send_request(request, false).expect("send");
         Open { send, response }
+    }
+
+    /// None where the connection turns out to be broken.
+    pub async fn try_call(&mut self, request: Request<()>, body: Bytes) -> Option<Ended> {
+        let mut client = patiently(self.0.clone().ready()).await.ok()?;
+        let (response, mut send) = client.send_request(request, false).ok()?;
+        send.send_data(body, true).ok()?;
+        Some(finish(patiently(response).await.ok()?).await)
     }
 
     pub async fn call(&mut self, request: Request<()>, body: Bytes) -> Ended {
