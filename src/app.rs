@@ -48,6 +48,7 @@ use crate::server::seam::Work;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
 use crate::tls::{ServerTls, TlsError};
+use crate::upstream::page::PageError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
@@ -80,6 +81,8 @@ pub enum AppError {
     RingStore(#[from] KvSetupError),
     #[error(transparent)]
     Upstream(#[from] UpstreamStartError),
+    #[error("cannot use -ingester.distributor-address")]
+    DistributorPage(#[from] PageError),
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use freehold::clock::Clock;
 use freehold::units::Millis;
 use tokio::net::TcpStream;
 
@@ -28,7 +29,8 @@ async fn is_serving(client: &mut Client) -> bool {
 
 async fn push(client: &mut Client, series: u64) -> String {
     let head = head_with(PUSH, "x-scope-orgid", TENANT);
-    let answer = client.call(head, framed(&request([series], 1_000))).await;
+    let now_ms = Clock::start().now().unix_ms;
+    let answer = client.call(head, framed(&request([series], now_ms))).await;
     answer.code().to_owned()
 }
 
