@@ -47,7 +47,7 @@ pub enum PageError {
     #[error(transparent)]
     Address(#[from] AddressError),
     #[error("cannot prepare TLS to {origin}")]
-    Certificates { origin: String, source: TlsError },
+    Certificates { origin: String, source: Box<TlsError> },
     #[error("{origin} is no name that a certificate could carry")]
     ServerName { origin: String },
     #[error("{origin} cannot be reached")]
@@ -153,8 +153,9 @@ impl Tls {
     fn new(address: &Address, origin: &str, ca_path: &Path) -> Result<Self, PageError> {
         let origin = || origin.to_owned();
         let config = ClientTlsConfig { ca_path: ca_path.to_owned(), ..ClientTlsConfig::default() };
-        let settings = tls::client("page", &config, "http/1.1")
-            .map_err(|source| PageError::Certificates { origin: origin(), source })?;
+        let settings = tls::client("page", &config, "http/1.1").map_err(|error| {
+            PageError::Certificates { origin: origin(), source: Box::new(error) }
+        })?;
         let server_name = ServerName::try_from(address.host.clone())
             .map_err(|_| PageError::ServerName { origin: origin() })?;
         Ok(Self { settings, server_name })

@@ -129,7 +129,7 @@ async fn the_memory_of_a_process_stays_under_the_bound_in_a_flood() {
     let explain = || freehold.process.log();
     let loaded = "freehold_ingester_loading{count=\"in_memory\"}";
     wait_for(explain, async || (freehold.metric(loaded).await == Some(0.0)).then_some(())).await;
-    let before_kib = peak_kib(&freehold);
+    let before_kib = freehold.resources().peak_kib;
     let streams = half_sent(freehold.grpc, EACH).await;
     let refused = "freehold_server_refused_requests_total";
     wait_for(explain, async || (freehold.metric(refused).await? >= 98.0).then_some(())).await;
@@ -145,17 +145,8 @@ async fn the_memory_of_a_process_stays_under_the_bound_in_a_flood() {
     for (at, stream) in after.iter_mut().enumerate() {
         assert_eq!(stream.exchange([at as u64]).await.code, 200);
     }
-    let grown_kib = peak_kib(&freehold) - before_kib;
+    let grown_kib = freehold.resources().peak_kib - before_kib;
     println!("{grown_kib} KiB more at the peak");
     let bound_kib = (BOUND as u64 >> 10) + WINDOWS_KIB + SLACK_KIB;
     assert!(grown_kib <= bound_kib, "{grown_kib} of {bound_kib} KiB");
-}
-
-/// The most that the process has ever had resident.
-fn peak_kib(freehold: &Freehold) -> u64 {
-    let path = format!("/proc/{}/status", freehold.process.id());
-    let status = std::fs::read_to_string(path).expect("its status");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok());
-    peak.expect("a size")
 }

@@ -280,6 +280,12 @@ pub fn framed(payload: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
+/// Takes the first frame off `held`, header and all, once it is whole.
+pub fn cut(held: &mut BytesMut) -> Option<Bytes> {
+    let len = 5 + u32::from_be_bytes(held.get(1..5)?.try_into().expect("four")) as usize;
+    (held.len() >= len).then(|| held.split_to(len).freeze())
+}
+
 pub fn ok_head() -> Response<()> {
     Response::builder().header("content-type", "application/grpc").body(()).expect("a head")
 }
