@@ -43,10 +43,12 @@ use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
 use crate::server::http;
 use crate::server::listen::Listener;
 use crate::server::read::{self, ReadEdge};
+use crate::server::room::Room;
 use crate::server::seam::Work;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
 use crate::tls::{ServerTls, TlsError};
+use crate::upstream::page::PageError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
@@ -79,6 +81,8 @@ pub enum AppError {
     RingStore(#[from] KvSetupError),
     #[error(transparent)]
     Upstream(#[from] UpstreamStartError),
+    #[error("cannot use -ingester.distributor-address")]
+    DistributorPage(#[from] PageError),
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]
@@ -169,7 +173,9 @@ impl App {
             .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
         let followed = follower.as_ref().map(Follower::status);
         start_settings_check(&config, &registry, &mut tasks, &drain)?;
+        let room = room(&config);
         let rooms = Rooms {
+            room: &room,
             ingester: &ingester,
             followed: &followed,
             ring: &ring,
@@ -192,7 +198,8 @@ impl App {
             config.store.max_series_per_query,
             config.server.http_server_read_timeout.as_duration(),
         );
-        let edges = Edges { config: &config, ingester: &ingester, upstream: &upstream, clock };
+        let edges =
+            Edges { config: &config, ingester: &ingester, upstream: &upstream, clock, room: &room };
         let work = match store {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
             None => Work::Inline,
@@ -309,6 +316,13 @@ fn upstream(config: &Config) -> Result<Option<Upstream>, AppError> {
     Ok(if config.is_set() { Some(Upstream::new(config)?) } else { None })
 }
 
+/// What requests may take while they arrive and are handled. What a sidecar received is held
+/// until its upstream has answered, so both bounds are on the same bytes.
+fn room(config: &Config) -> Room {
+    let (server, upstream) = (config.server.max_inflight_bytes, &config.ingester.upstream);
+    Room::new(if upstream.is_set() { server.min(upstream.max_inflight_bytes) } else { server })
+}
+
 fn role(config: &Config) -> Role {
     Role {
         behind_distributors: config.target == Target::Ingester,
@@ -401,6 +415,8 @@ fn follow_readiness(
     tasks: &mut JoinSet<()>,
     mut drain: crate::server::drain::Drain,
 ) {
+    // From now on, when we can be asked, and not from the start of the process' clock.
+    let serve_at = tokio::time::Instant::now() + serve_after;
     tasks.spawn(async move {
         let mut ticks = tokio::time::interval(HEALTH_PERIOD);
         let mut serving = false;
@@ -410,8 +426,7 @@ fn follow_readiness(
                 () = drain.started() => return,
                 _ = ticks.tick() => {}
             }
-            let up_ns = readiness.clock.now().steady_ns;
-            let waited = u128::try_from(up_ns).is_ok_and(|up| up >= serve_after.as_nanos());
+            let waited = tokio::time::Instant::now() >= serve_at;
             let ready = waited && readiness.check().is_ok();
             if ready != serving {
                 health.set_serving(ready).await;
@@ -472,6 +487,7 @@ fn serve(
 
 /// Who has metrics to read at scrape time.
 struct Rooms<'a> {
+    room: &'a Room,
     ingester: &'a Arc<Ingester>,
     followed: &'a Option<FollowStatus>,
     ring: &'a Arc<Ring>,
@@ -492,6 +508,9 @@ fn register_metrics(
     let certificates = rooms.certificates;
     let read = move |families: &mut Families| certificates.read_metrics(families);
     registry.register(Box::new(AtScrape::new("tls_families", read)))?;
+    let room = rooms.room.clone();
+    let read = move |families: &mut Families| room.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("server_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);

@@ -20,9 +20,10 @@ pub struct Certificates {
 
 impl Certificates {
     pub fn load(config: &ServerConfig, upstream: Option<&Upstream>) -> Result<Self, TlsError> {
+        let min = config.tls_min_version;
         Ok(Self {
-            http: tls::server("server_http", &config.http_tls_config, "http/1.1")?,
-            grpc: tls::server("server_grpc", &config.grpc_tls_config, "h2")?,
+            http: tls::server("server_http", &config.http_tls_config, min, "http/1.1")?,
+            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, "h2")?,
             upstream: upstream.and_then(Upstream::tls).cloned(),
         })
     }

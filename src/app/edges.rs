@@ -13,6 +13,7 @@ use crate::ingester::Ingester;
 use crate::limits::Overrides;
 use crate::server::grpc::Settings;
 use crate::server::http::{HttpEdge, RemoteWriteSettings, ShellCalls};
+use crate::server::room::Room;
 use crate::server::seam::{self, DistributorCalls, IngesterCalls, Work};
 use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
@@ -25,6 +26,7 @@ pub(super) struct Edges<'a> {
     pub(super) ingester: &'a Arc<Ingester>,
     pub(super) upstream: &'a Option<Upstream>,
     pub(super) clock: Clock,
+    pub(super) room: &'a Room,
 }
 
 impl Edges<'_> {
@@ -37,6 +39,7 @@ impl Edges<'_> {
         Settings {
             tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
             stream_keys: StreamKeys::parse(keys),
+            room: self.room.clone(),
             receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
             upstream: self.upstream.clone(),
@@ -112,6 +115,7 @@ impl Edges<'_> {
                 body_bytes_max: distributor.max_recv_msg_size,
                 body_wait: self.config.server.http_server_read_timeout.as_duration(),
             },
+            room: self.room.clone(),
             work,
         }
     }

@@ -24,6 +24,7 @@ use super::Drained;
 use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
+use super::room::{Held, Room};
 use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, Work};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_error};
 use super::tenancy::Tenancy;
@@ -82,6 +83,8 @@ pub struct HttpEdge {
     /// `None` where nobody takes remote writes; then there are no routes for them.
     pub distributor: Option<DistributorCalls>,
     pub remote_write: RemoteWriteSettings,
+    /// What all bodies together may take while they arrive and are handled.
+    pub room: Room,
     pub work: Work,
 }
 
@@ -226,17 +229,17 @@ impl HttpEdge {
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
         if protocol == Version::V1 {
-            let body = self.read_body(body).await?;
+            let (body, held) = self.read_body(body).await?;
             let tenant = TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?;
-            let outcome = self.push(tenant, RemoteWrite { protocol, body }).await;
+            let outcome = self.push(tenant, RemoteWrite { protocol, body }, held).await;
             return Ok(match outcome {
                 Ok(_) => StatusCode::OK.into_response(),
                 Err(error) => remote_write_error(&error),
             });
         }
         let tenant = TenantId::parse(&name).map_err(|e| http_error(401, &e.to_string()))?;
-        let body = self.read_body(body).await?;
-        let mut response = match self.push(tenant, RemoteWrite { protocol, body }).await {
+        let (body, held) = self.read_body(body).await?;
+        let mut response = match self.push(tenant, RemoteWrite { protocol, body }, held).await {
             Ok(pushed) => with_written(StatusCode::NO_CONTENT.into_response(), pushed),
             // Cortex does not count for bytes that it cannot read.
             Err(error @ PushError::Malformed { .. }) => remote_write_error(&error),
@@ -248,17 +251,36 @@ impl HttpEdge {
         Ok(response)
     }
 
-    async fn read_body(&self, body: Body) -> Result<Bytes, Response> {
+    /// A body, charged to the room before it is read. One that does not tell its length is
+    /// charged as the largest until it is there.
+    async fn read_body(&self, body: Body) -> Result<(Bytes, Held), Response> {
         let settings = &self.remote_write;
-        read_body(body, settings.body_bytes_max, settings.body_wait).await
+        let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
+        let charged = announced.unwrap_or(usize::MAX).min(settings.body_bytes_max);
+        let held = self.room.hold(charged, None).await;
+        let mut held = held.map_err(|error| http_error(503, &error.to_string()))?;
+        let body = read_body(body, settings.body_bytes_max, settings.body_wait).await?;
+        held.shrink_to(body.len());
+        Ok((body, held))
     }
 
-    async fn push(&self, tenant: TenantId, write: RemoteWrite) -> Result<Pushed, PushError> {
+    async fn push(
+        &self,
+        tenant: TenantId,
+        write: RemoteWrite,
+        held: Held,
+    ) -> Result<Pushed, PushError> {
         let Some(distributor) = &self.distributor else {
             return Err(PushError::Unavailable { text: "no remote writes here".to_owned() });
         };
         let push = Arc::clone(&distributor.push);
-        let outcome = self.work.run(move || push(&tenant, write)).await;
+        // What a thread works on stays charged, whatever becomes of the sender.
+        let call = move || {
+            let pushed = push(&tenant, write);
+            drop(held);
+            pushed
+        };
+        let outcome = self.work.run(call).await;
         outcome.unwrap_or_else(|lost| Err(PushError::Plain { text: lost.to_string() }))
     }
 

@@ -166,6 +166,8 @@ impl From<FrameError> for GrpcStatus {
             | FrameError::AnswerTooLarge { .. } => Code::ResourceExhausted,
             FrameError::UnknownEncoding { .. } => Code::Unimplemented,
             FrameError::Body => Code::Cancelled,
+            FrameError::NoRoom(_) => Code::Unavailable,
+            FrameError::TooSlow => Code::DeadlineExceeded,
             _ => Code::Internal,
         };
         Self::new(code, error.to_string())

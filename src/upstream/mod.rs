@@ -19,6 +19,7 @@ mod dial;
 pub mod page;
 mod pool;
 mod send;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use tokio::time::Instant;
 
 pub use ask::{AnswerStream, AskError, percent_decoded};
 pub use budget::{InFlight, InFlightBound};
+pub use dial::SUSPICIOUS_AFTER;
 pub use send::Answer;
 
 use crate::exposition::Families;
@@ -134,6 +136,12 @@ impl Upstream {
     /// that waits for its turn on a stream. Given back when dropped.
     pub fn reserve(&self, bytes: usize) -> Result<InFlight, UpstreamError> {
         Budget::reserve(&self.0.budget, bytes as u64)
+    }
+
+    /// Something on a stream has not been answered for a while: each connection has to show that
+    /// it lives, or is closed. Calls do this themselves until their answers begin.
+    pub fn suspect(&self) {
+        self.0.pool.suspect();
     }
 
     /// Whether the last dial, or the last connection, did well; false before the first.

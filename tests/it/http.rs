@@ -33,6 +33,7 @@ struct Setup {
     work: Work,
     config: Config,
     connections_max: usize,
+    room_bytes: usize,
 }
 
 struct Server {
@@ -54,6 +55,7 @@ impl Setup {
             work: Work::Inline,
             config: Config::default(),
             connections_max: 0,
+            room_bytes: 1 << 20,
         }
     }
 
@@ -68,6 +70,7 @@ impl Setup {
             shell: shell(ready),
             distributor: Some(DistributorCalls { push: self.push.into() }),
             remote_write: self.remote_write,
+            room: freehold::server::room::Room::new(self.room_bytes),
             work: self.work,
         };
         let rest = Router::new().route("/who", get(async |tenant: Tenant| tenant.0.to_string()));
@@ -292,6 +295,33 @@ async fn a_slow_body_is_not_waited_for_and_its_sender_may_try_again() {
     let server = setup.start().await;
     let answer = send(&server, &push_head(10, ""), b"half").await;
     assert_eq!(answer.status, 503);
+}
+
+#[tokio::test]
+async fn bodies_that_find_no_room_are_refused_for_now_and_served_later() {
+    let mut setup = accepting();
+    setup.room_bytes = 1000;
+    let server = setup.start().await;
+    let mut slow = TcpStream::connect(server.address).await.expect("connect");
+    let head = format!("{}Host: localhost\r\nConnection: close\r\n\r\n", push_head(600, ""));
+    slow.write_all(head.as_bytes()).await.expect("write");
+    slow.write_all(&[7; 300]).await.expect("write");
+    let refused = async {
+        loop {
+            // Until the slow one has been charged, and then at once or after the wait.
+            let answer = send(&server, &push_head(600, ""), &[7; 600]).await;
+            if answer.status != 200 {
+                return answer;
+            }
+        }
+    };
+    let answer = tokio::time::timeout(PATIENCE, refused).await.expect("in time");
+    let text = "too many bytes of requests under way: 1000\n";
+    assert_eq!((answer.status, answer.body.as_str()), (503, text));
+    assert_eq!(send(&server, &push_head(100, ""), &[7; 100]).await.status, 200, "it fits beside");
+    slow.write_all(&[7; 300]).await.expect("write");
+    assert_eq!(read_answer(&mut slow).await.status, 200);
+    assert_eq!(send(&server, &push_head(1000, ""), &[7; 1000]).await.status, 200);
 }
 
 #[tokio::test]
