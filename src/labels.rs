@@ -14,8 +14,10 @@ use std::fmt;
 
 use crate::keys::RingKey;
 
+mod names;
 mod text;
 
+pub use names::NameScheme;
 pub use text::{LabelSetText, write_quoted};
 
 /// Name of the label that holds the metric's name.
