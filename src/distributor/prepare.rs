@@ -22,11 +22,10 @@ use crate::keys::RingKey;
 use crate::labels::{LabelsBuf, MetricNameMissing, NameScheme, Placement, ring_key_of_tenant};
 use crate::limits::Limits;
 use crate::wire::DecodeError;
-use crate::wire::histogram::Histogram;
 use crate::wire::write_request::{Content, Metadata, RequestField, WriteRequest, outline};
 
 use super::prepared::{Counts, Discarded, Item, ItemKind, Prepared};
-use super::validation::{LabelRules, TimeRange, check_metadata};
+use super::validation::{HistogramWork, LabelRules, TimeRange, check_metadata};
 use output::Output;
 
 pub use observed::{Observed, Spread};
@@ -63,9 +62,7 @@ pub struct Scratch {
 #[derive(Debug, Default)]
 struct Work {
     labels: LabelsBuf,
-    histogram: Histogram,
-    /// Histograms that are written anew, by their numbers in the series.
-    histograms: Vec<(u32, Vec<u8>)>,
+    histograms: HistogramWork,
     /// Which entries of `drop_labels` have taken their label.
     dropped: Vec<bool>,
 }

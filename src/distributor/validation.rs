@@ -19,7 +19,7 @@ use crate::wire::write_request::RawLabels;
 
 pub use labels::{LabelsFit, check_labels, check_metric_name, fit};
 pub use metadata::{MetadataViolation, check_metadata};
-pub use samples::{TimeRange, check_exemplar, check_histogram};
+pub use samples::{HistogramWork, TimeRange, check_exemplar, check_histogram, check_values};
 use text::{Shown, metric_text, series_text};
 
 /// What holds for the names and labels of one request.

@@ -11,7 +11,7 @@ use super::{
     HaPair, HaSeries, Item, ItemKind, Preparation, Refusal, Replicas, Verdict, count,
 };
 use crate::distributor::validation::{
-    Kind, Violation, check_exemplar, check_histogram, check_labels, check_metric_name, fit,
+    Kind, Violation, check_labels, check_metric_name, check_values, fit,
 };
 
 /// Most labels that are read of a series that may not have so many anyway: enough for its text.
@@ -282,7 +282,8 @@ impl<'a> Preparation<'a, '_> {
             self.leave_out(field, &violation, labels);
             return;
         }
-        let histograms = &self.work.histograms;
+        self.observed.kept_custom_buckets += self.work.histograms.custom;
+        let histograms = &self.work.histograms.reduced;
         let (start, end) = if placed.labels.is_none() && histograms.is_empty() {
             self.output.keep(field)
         } else {
@@ -301,42 +302,14 @@ impl<'a> Preparation<'a, '_> {
         self.counts.exemplars += u64::from(series.exemplar_count);
     }
 
-    #[inline]
     fn check_values(&mut self, series: &Series) -> Result<(), Violation<'a>> {
-        self.work.histograms.clear();
-        if series.time_range_ms().is_some_and(|range| !self.times.holds(range)) {
-            // A histogram may be the one that is out of range; exemplars come before it.
-            for sample in series.samples(self.body) {
-                self.times.check(sample.timestamp_ms)?;
-            }
-        }
-        if series.exemplar_count > 0 {
-            for exemplar in series.exemplars(self.body) {
-                check_exemplar(&exemplar)?;
-            }
-        }
-        if series.has_histogram() { self.check_histograms(series) } else { Ok(()) }
-    }
-
-    fn check_histograms(&mut self, series: &Series) -> Result<(), Violation<'a>> {
-        let histogram = &mut self.work.histogram;
-        let mut custom = 0;
-        for (number, raw) in (0..).zip(series.histograms(self.body)) {
-            if histogram.read(raw.bytes()).is_err() {
-                // Would have ended the request when it was read.
-                continue;
-            }
-            self.times.check(histogram.timestamp_ms)?;
-            let buckets = histogram.bucket_count() as u64;
-            self.observed.histogram_buckets.observe(buckets, &HISTOGRAM_BUCKETS_BOUNDS);
-            if check_histogram(histogram, self.treatment.limits)? {
-                self.discarded.reduced_resolution += 1;
-                self.work.histograms.push((number, histogram.encode()));
-            }
-            custom += u64::from(histogram.has_custom_buckets());
-        }
-        self.observed.kept_custom_buckets += custom;
-        Ok(())
+        let rules = (self.treatment.limits, self.times);
+        let buckets = &mut self.observed.histogram_buckets;
+        let checked = check_values(series, self.body, rules, &mut self.work.histograms, |count| {
+            buckets.observe(count, &HISTOGRAM_BUCKETS_BOUNDS);
+        });
+        self.discarded.reduced_resolution += self.work.histograms.reduced.len() as u64;
+        checked
     }
 
     /// Leaves a series out for one fault, which counts once.

@@ -5,7 +5,7 @@ use super::{EXEMPLAR_CHARS_MAX, Violation};
 use crate::limits::Limits;
 use crate::units::Millis;
 use crate::wire::histogram::{Histogram, SCHEMA_EXPONENTIAL_MIN};
-use crate::wire::write_request::Exemplar;
+use crate::wire::write_request::{Exemplar, Series};
 
 /// Times that a tenant's samples may have at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,69 @@ impl TimeRange {
         }
         Ok(())
     }
+}
+
+/// Memory for the histograms of one series after the other, and what became of the last one's.
+#[derive(Debug, Default)]
+pub struct HistogramWork {
+    histogram: Histogram,
+    /// Those whose resolution was reduced, by their numbers in the series; also of a series that
+    /// is refused in the end.
+    pub reduced: Vec<(u32, Vec<u8>)>,
+    /// How many have buckets with bounds of their own.
+    pub custom: u64,
+}
+
+/// Checks all that a series carries, in Cortex's order; `see_buckets` gets the number of buckets
+/// of each histogram whose time is right.
+#[inline]
+pub fn check_values<'a>(
+    series: &Series,
+    body: &'a [u8],
+    (limits, times): (&Limits, TimeRange),
+    work: &mut HistogramWork,
+    see_buckets: impl FnMut(u64),
+) -> Result<(), Violation<'a>> {
+    work.reduced.clear();
+    work.custom = 0;
+    if series.time_range_ms().is_some_and(|range| !times.holds(range)) {
+        // A histogram may be the one that is out of range, and exemplars come before it.
+        for sample in series.samples(body) {
+            times.check(sample.timestamp_ms)?;
+        }
+    }
+    if series.exemplar_count > 0 {
+        for exemplar in series.exemplars(body) {
+            check_exemplar(&exemplar)?;
+        }
+    }
+    match series.has_histogram() {
+        true => check_histograms(series, body, (limits, times), work, see_buckets),
+        false => Ok(()),
+    }
+}
+
+fn check_histograms(
+    series: &Series,
+    body: &[u8],
+    (limits, times): (&Limits, TimeRange),
+    work: &mut HistogramWork,
+    mut see_buckets: impl FnMut(u64),
+) -> Result<(), Violation<'static>> {
+    let histogram = &mut work.histogram;
+    for (number, raw) in (0..).zip(series.histograms(body)) {
+        if histogram.read(raw.bytes()).is_err() {
+            // Would have ended the request when it was read.
+            continue;
+        }
+        times.check(histogram.timestamp_ms)?;
+        see_buckets(histogram.bucket_count() as u64);
+        work.custom += u64::from(histogram.has_custom_buckets());
+        if check_histogram(histogram, limits)? {
+            work.reduced.push((number, histogram.encode()));
+        }
+    }
+    Ok(())
 }
 
 pub fn check_exemplar<'a>(exemplar: &Exemplar<'a>) -> Result<(), Violation<'a>> {
