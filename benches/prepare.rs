@@ -89,12 +89,7 @@ fn main() {
         times.push([f_ns / per_turn, ours_ns, utf8_ns, dropping_ns, rival_ns / per_turn]);
     }
     let calls = CALLS.get();
-    black_box(send(
-        &requests[0].body,
-        &treatment(&plain, NameScheme::Legacy),
-        &mut scratch,
-        &ring,
-    ));
+    black_box(send(&requests[0].body, &treatment(&plain, NameScheme::Legacy), &mut scratch, &ring));
     let calls = CALLS.get() - calls;
     let ns = |at: usize| median(times.iter().map(|round| round[at]));
     let ratio = |of: usize, to: usize| median(times.iter().map(|round| round[of] / round[to]));
@@ -153,12 +148,7 @@ fn ring() -> RingSnapshot {
 }
 
 /// What a distributor does up to the replica sets, which are the sending's.
-fn send(
-    body: &[u8],
-    treatment: &Treatment<'_>,
-    scratch: &mut Scratch,
-    ring: &RingSnapshot,
-) -> u64 {
+fn send(body: &[u8], treatment: &Treatment<'_>, scratch: &mut Scratch, ring: &RingSnapshot) -> u64 {
     let prepared = prepare(body, treatment, scratch, NOW_MS).expect("sound");
     assert_eq!(prepared.counts.samples, SERIES);
     let circle = ring.circle();

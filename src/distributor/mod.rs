@@ -65,8 +65,8 @@ pub fn push<T, E>(
         start_timestamp: write.start_timestamp,
     };
     let decoded = remote_write::decode(write.headers, write.body, &options)?;
-    let prepared = SCRATCH
-        .with_borrow_mut(|scratch| prepare(&decoded.body, treatment, scratch, now_ms))?;
+    let prepared =
+        SCRATCH.with_borrow_mut(|scratch| prepare(&decoded.body, treatment, scratch, now_ms))?;
     let taken = sink(&prepared.body).map_err(PushError::Sink)?;
     match prepared.failure {
         None => Ok(taken),

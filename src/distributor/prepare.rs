@@ -19,7 +19,7 @@ mod series;
 mod without_histograms;
 
 use crate::keys::RingKey;
-use crate::labels::{LabelsBuf, MetricNameMissing, NameScheme, Placement, ring_key_of_tenant};
+use crate::labels::{LabelsBuf, NameScheme, Placement, ring_key_of_tenant};
 use crate::limits::Limits;
 use crate::wire::DecodeError;
 use crate::wire::write_request::{Content, Metadata, RequestField, WriteRequest, outline};
@@ -28,7 +28,7 @@ use super::prepared::{Counts, Discarded, Item, ItemKind, Prepared};
 use super::validation::{HistogramWork, LabelRules, TimeRange, check_metadata};
 use output::Output;
 
-pub use observed::{Observed, Spread};
+pub use observed::{HISTOGRAM_BUCKETS_BOUNDS, LABELS_BOUNDS, Observed, Spread};
 pub use replicas::{
     HaLabels, HaPair, HaSeries, Replicas, Verdict, each_replica, replica_of_first_series,
 };
@@ -82,9 +82,8 @@ pub enum PrepareError {
     },
     /// A series that is placed by its metric has none. Cortex takes this for a fault of its own
     /// and answers 500.
-    #[error(transparent)]
+    #[error("no metric name label")]
     MetricNameMissing {
-        source: MetricNameMissing,
         /// What was left out before it.
         discarded: Discarded,
     },
@@ -93,7 +92,7 @@ pub enum PrepareError {
 /// Why a series ends the whole request.
 enum Refusal {
     EmptyLabels,
-    MetricNameMissing(MetricNameMissing),
+    MetricNameMissing,
 }
 
 /// Makes of `body`, a `cortexpb.WriteRequest`, what goes on of it.
@@ -148,9 +147,7 @@ pub fn prepare<'a>(
         let discarded = Discarded { metadata: Vec::new(), ..preparation.discarded };
         return Err(match refusal {
             Refusal::EmptyLabels => PrepareError::EmptyLabels { discarded },
-            Refusal::MetricNameMissing(source) => {
-                PrepareError::MetricNameMissing { source, discarded }
-            }
+            Refusal::MetricNameMissing => PrepareError::MetricNameMissing { discarded },
         });
     }
     Ok(Prepared {

@@ -173,10 +173,9 @@ impl Violation<'_> {
                  {SCHEMA_EXPONENTIAL_MIN} to {SCHEMA_EXPONENTIAL_MAX}",
                 series()
             ),
-            Self::HistogramInvalid(error) => format!(
-                "invalid native histogram, validation err: {error}, metric: {}",
-                series()
-            ),
+            Self::HistogramInvalid(error) => {
+                format!("invalid native histogram, validation err: {error}, metric: {}", series())
+            }
             Self::HistogramBuckets { limit } => format!(
                 "native histogram bucket count exceeded for metric (limit: {limit}) metric: {}",
                 series()

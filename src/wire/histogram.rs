@@ -11,11 +11,11 @@ mod reduction;
 mod validation;
 
 use fields::{Field, read_fields};
+use validation::is_exponential;
 pub use validation::{
     BucketCount, HistogramError, SCHEMA_CUSTOM_BOUNDS, SCHEMA_EXPONENTIAL_MAX,
     SCHEMA_EXPONENTIAL_MIN, SpanSide,
 };
-use validation::is_exponential;
 
 /// Largest histogram in a request, in bytes of protobuf: Cortex's bound.
 ///

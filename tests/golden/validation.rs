@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use freehold::distributor::prepare::{
-    PrepareError, Replicas, Scratch, Treatment, prepare,
-};
+use freehold::distributor::prepare::{PrepareError, Replicas, Scratch, Treatment, prepare};
 use freehold::distributor::validation::{
     HistogramWork, Kind, LabelRules, TimeRange, Violation, check_exemplar, check_histogram,
     check_labels, check_metadata, check_metric_name, check_values, fit,
@@ -100,8 +98,8 @@ fn metadata_is_judged_as_in_cortex() {
     let cases = vectors::array(&file, "metadata");
     assert!(!cases.is_empty());
     for case in cases {
-        let [name, help, unit] = ["metric_family_name", "help", "unit"]
-            .map(|field| bytes(&case["metadata"], field));
+        let [name, help, unit] =
+            ["metric_family_name", "help", "unit"].map(|field| bytes(&case["metadata"], field));
         let metadata = Metadata { kind: 0, metric_family_name: &name, help: &help, unit: &unit };
         match check_metadata(&metadata, &limits(case)) {
             Ok(()) => assert!(case["reason"].is_null() && case["result"].is_null(), "{case}"),
@@ -152,8 +150,8 @@ fn series_are_judged_as_in_cortex() {
         let series = only_series(&body);
         let times = TimeRange::new(&limits, integer(case, "now_ms"));
         let mut reduced = 0;
-        let checked = check_labels(series.raw_labels(&body), &rules(case, &limits))
-            .and_then(|_| {
+        let checked =
+            check_labels(series.raw_labels(&body), &rules(case, &limits)).and_then(|_| {
                 let checked = check_values(&series, &body, (&limits, times), &mut work, |_| {});
                 reduced = work.reduced.len() as u64;
                 checked
@@ -232,9 +230,7 @@ fn requests_are_prepared_as_in_cortex() {
                     );
                     match histograms {
                         0 => ("series_keys", "series", value),
-                        _ => {
-                            ("native_histogram_series_keys", "native_histogram_series", value)
-                        }
+                        _ => ("native_histogram_series_keys", "native_histogram_series", value),
                     }
                 }
                 ItemKind::Metadata => {

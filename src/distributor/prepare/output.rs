@@ -34,11 +34,7 @@ impl<'a> Output<'a> {
     }
 
     /// Puts what `write` appends in the field's place.
-    pub fn change(
-        &mut self,
-        field: &RequestField<'_>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Place {
+    pub fn change(&mut self, field: &RequestField<'_>, write: impl FnOnce(&mut Vec<u8>)) -> Place {
         append(self.begin(field), write)
     }
 

@@ -1,15 +1,12 @@
 //! One series on its way: as it is, or with its labels written anew.
 
 use crate::keys::RingKey;
-use crate::labels::{LabelsBuf, METRIC_NAME, Placement, fnv1_32, ring_key_of_metric};
-use crate::labels::{Labels, MetricNameMissing};
+use crate::labels::{Labels, LabelsBuf, METRIC_NAME, Placement, fnv1_32, ring_key_of_metric};
 use crate::wire::rewrite::push_series;
 use crate::wire::write_request::{RequestField, Series};
 
 use super::observed::{HISTOGRAM_BUCKETS_BOUNDS, LABELS_BOUNDS};
-use super::{
-    HaPair, HaSeries, Item, ItemKind, Preparation, Refusal, Replicas, Verdict, count,
-};
+use super::{HaPair, HaSeries, Item, ItemKind, Preparation, Refusal, Replicas, Verdict, count};
 use crate::distributor::validation::{
     Kind, Violation, check_labels, check_metric_name, check_values, fit,
 };
@@ -183,7 +180,7 @@ impl<'a> Preparation<'a, '_> {
         if !in_order {
             pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
-        let key = self.key_of(pairs).map_err(Refusal::MetricNameMissing)?;
+        let key = self.key_of(pairs).ok_or(Refusal::MetricNameMissing)?;
         self.observed.labels.observe(read.count as u64, &LABELS_BOUNDS);
         let labels = pairs.iter().copied();
         let limit = self.treatment.limits.max_label_names_per_series;
@@ -233,7 +230,8 @@ impl<'a> Preparation<'a, '_> {
         let mut read = ReadLabels { metric: None, count: 0, is_changed: false };
         for (name, value) in series.raw_labels(self.body) {
             let unwanted = self.unwanted(replica_label).zip(&mut dropped);
-            let mut entries = unwanted.filter(|(unwanted, is_used)| *unwanted == name && !**is_used);
+            let mut entries =
+                unwanted.filter(|(unwanted, is_used)| *unwanted == name && !**is_used);
             if let Some((_, is_used)) = entries.next() {
                 *is_used = true;
                 read.is_changed = true;
@@ -255,16 +253,15 @@ impl<'a> Preparation<'a, '_> {
         read
     }
 
-    fn key_of(&self, pairs: &[(&[u8], &[u8])]) -> Result<RingKey, MetricNameMissing> {
+    fn key_of(&self, pairs: &[(&[u8], &[u8])]) -> Option<RingKey> {
         match self.treatment.placement {
             Placement::ByAllLabels => {
                 let hash = |key, (name, value): &(&[u8], &[u8])| fnv1_32(fnv1_32(key, name), value);
-                Ok(RingKey(pairs.iter().fold(self.tenant_key.0, hash)))
+                Some(RingKey(pairs.iter().fold(self.tenant_key.0, hash)))
             }
             Placement::ByMetric => {
                 let metric = pairs.iter().find(|(name, _)| *name == METRIC_NAME);
-                let (_, metric) = metric.ok_or(MetricNameMissing)?;
-                Ok(ring_key_of_metric(self.treatment.tenant, metric))
+                metric.map(|(_, metric)| ring_key_of_metric(self.treatment.tenant, metric))
             }
         }
     }

@@ -101,8 +101,8 @@ fn check_whole(prepared: &Prepared<'_>) {
     assert_eq!(counts, prepared.counts);
     let body = cortexpb::WriteRequest::decode(&prepared.body[..]).expect("sound");
     assert_eq!(body.timeseries.len() + body.metadata.len(), prepared.items.len());
-    assert_eq!((body.source, body.discard_out_of_order), (
-        prepared.source,
-        prepared.discard_out_of_order,
-    ));
+    assert_eq!(
+        (body.source, body.discard_out_of_order),
+        (prepared.source, prepared.discard_out_of_order,)
+    );
 }

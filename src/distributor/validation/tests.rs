@@ -61,8 +61,7 @@ fn names_that_are_no_text_are_escaped() {
     let text = r#"sample invalid label: "a\xff" metric "up{a\xff=\"\\xc3\"}""#;
     check(&Limits::default(), &labels, "label_invalid", text);
     let limits = Limits { max_label_names_per_series: 1, ..Limits::default() };
-    let text =
-        "series has too many labels (actual: 2, limit: 1) series: 'up{a\u{fffd}=\"\\xc3\"}'";
+    let text = "series has too many labels (actual: 2, limit: 1) series: 'up{a\u{fffd}=\"\\xc3\"}'";
     check(&limits, &labels, "max_label_names_per_series", text);
 }
 

@@ -70,10 +70,7 @@ fn one_bad_series_does_not_sink_the_others() {
     let text = "timestamp too new: 1700000600001 metric: \"late\"";
     assert_eq!(prepared.failure.as_deref(), Some(text));
     assert_eq!(prepared.counts.samples, 2);
-    assert_eq!(
-        prepared.discarded.samples,
-        [("too_far_in_future", 1), ("missing_metric_name", 1)]
-    );
+    assert_eq!(prepared.discarded.samples, [("too_far_in_future", 1), ("missing_metric_name", 1)]);
     assert_eq!(prepared.discarded.exemplars, [("missing_metric_name", 0)]);
     let names: Vec<_> = messages(&prepared)
         .iter()

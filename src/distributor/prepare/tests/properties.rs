@@ -100,9 +100,7 @@ fn naive(body: &[u8], treatment: &Treatment<'_>) -> Option<Naive> {
                     *message = cortexpb::Histogram::decode(&histogram.encode()[..]).expect("same");
                 }
                 Err(violation) => {
-                    wrong_histogram = Some(violation.text(
-                        buffer.as_labels().iter(),
-                    ));
+                    wrong_histogram = Some(violation.text(buffer.as_labels().iter()));
                     break;
                 }
             }
@@ -165,9 +163,8 @@ fn one_series() -> impl Strategy<Value = cortexpb::TimeSeries> {
             pairs.map(|(name, value)| pair(&name, &value)).collect::<Vec<_>>()
         });
     let labels = prop_oneof![2 => usual, 1 => prop::collection::vec(label(), 0..6)];
-    let exemplar = (prop::collection::vec(label(), 0..2), time()).prop_map(
-        |(labels, timestamp_ms)| cortexpb::Exemplar { labels, value: 1.0, timestamp_ms },
-    );
+    let exemplar = (prop::collection::vec(label(), 0..2), time())
+        .prop_map(|(labels, timestamp_ms)| cortexpb::Exemplar { labels, value: 1.0, timestamp_ms });
     let histogram = (prop::collection::vec(-1..20_i64, 0..9), time(), -6..10_i32).prop_map(
         |(counts, timestamp_ms, schema)| cortexpb::Histogram {
             timestamp_ms,
