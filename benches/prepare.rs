@@ -113,10 +113,23 @@ fn treatment(limits: &Limits, names: NameScheme) -> Treatment<'_> {
 }
 
 fn request(first: u64) -> Request {
-    let numbers = first..first + SERIES;
-    let labels =
-        numbers.clone().map(|number| LabelsBuf::from_pairs(shared::labels(number))).collect();
-    Request { body: shared::request(numbers, NOW_MS), labels }
+    let timeseries: Vec<_> = (first..first + SERIES)
+        .map(|number| {
+            let mut series = shared::series(number, NOW_MS);
+            // A metric's name must not begin with a digit, and the number's first is a zero.
+            series.labels[0].value[0] = b'm';
+            series
+        })
+        .collect();
+    let labels = timeseries
+        .iter()
+        .map(|series| {
+            LabelsBuf::from_pairs(series.labels.iter().map(|label| (&label.name, &label.value)))
+        })
+        .collect();
+    let r#ref = Some(cortexpb::MessageWithBufRef {});
+    let request = cortexpb::WriteRequest { timeseries, r#ref, ..Default::default() };
+    Request { body: request.encode_to_vec(), labels }
 }
 
 /// One hundred members of 512 tokens.

@@ -12,6 +12,7 @@
 //! What must hold: what is refused or counted, and in which order, is Cortex's; a request that
 //! is no sound protobuf, down to its last byte, has had no effect at all.
 
+mod keys;
 mod observed;
 mod output;
 mod replicas;
@@ -22,10 +23,11 @@ use crate::keys::RingKey;
 use crate::labels::{LabelsBuf, NameScheme, Placement, ring_key_of_tenant};
 use crate::limits::Limits;
 use crate::wire::DecodeError;
-use crate::wire::write_request::{Content, Metadata, RequestField, WriteRequest, outline};
+use crate::wire::write_request::{Content, Metadata, RequestField, WriteRequest};
 
 use super::prepared::{Counts, Discarded, Item, ItemKind, Prepared};
 use super::validation::{HistogramWork, LabelRules, TimeRange, check_metadata};
+use keys::WaitingKeys;
 use output::Output;
 
 pub use observed::{HISTOGRAM_BUCKETS_BOUNDS, LABELS_BOUNDS, Observed, Spread};
@@ -36,8 +38,12 @@ pub use without_histograms::{without_histogram_series, without_histograms};
 
 /// Most series and metadata of a request: places of them take 28 bytes each, so that they stay
 /// near the size of the largest body. In 100 MiB more of them would have 25 bytes each, which is
-/// no series at all; such a request is refused before anything is allocated for it.
+/// no series at all; such a request is refused.
 pub const ITEMS_MAX: usize = 4 << 20;
+
+/// Bytes of a usual series, for a first guess at the number of items; a wrong one only means
+/// that the list of them has to grow.
+const ITEM_BYTES_USUAL: usize = 256;
 
 /// What applies to one tenant's requests.
 #[derive(Clone, Copy)]
@@ -62,6 +68,7 @@ pub struct Scratch {
 #[derive(Debug, Default)]
 struct Work {
     labels: LabelsBuf,
+    keys: WaitingKeys,
     histograms: HistogramWork,
     /// Which entries of `drop_labels` have taken their label.
     dropped: Vec<bool>,
@@ -72,8 +79,8 @@ struct Work {
 pub enum PrepareError {
     #[error(transparent)]
     Unreadable(#[from] DecodeError),
-    #[error("request has too many series and metadata (actual: {items}, limit: {ITEMS_MAX})")]
-    TooManyItems { items: usize },
+    #[error("request has too many series and metadata (limit: {ITEMS_MAX})")]
+    TooManyItems,
     /// A series has no labels at all. 400.
     #[error("empty labels found")]
     EmptyLabels {
@@ -91,6 +98,7 @@ pub enum PrepareError {
 
 /// Why a series ends the whole request.
 enum Refusal {
+    TooManyItems,
     EmptyLabels,
     MetricNameMissing,
 }
@@ -104,20 +112,18 @@ pub fn prepare<'a>(
 ) -> Result<Prepared<'a>, PrepareError> {
     let Scratch { arena, work, observed } = scratch;
     *observed = Observed::default();
-    let outline = outline(body);
-    if outline.items > ITEMS_MAX {
-        return Err(PrepareError::TooManyItems { items: outline.items });
-    }
     let limits = treatment.limits;
-    let names_are_checked = outline.skip_label_name_validation;
     let mut preparation = Preparation {
         body,
         treatment,
-        rules: LabelRules { limits, names: treatment.names, names_are_checked },
+        // Whether the sender has checked them stands behind the series, so it is looked up when
+        // one has a name that is wrong.
+        rules: LabelRules { limits, names: treatment.names, names_are_checked: false },
+        knows_if_checked: false,
         times: TimeRange::new(limits, now_ms),
         tenant_key: ring_key_of_tenant(treatment.tenant),
         output: Output::new(body),
-        items: Vec::with_capacity(outline.items),
+        items: Vec::with_capacity(body.len() / ITEM_BYTES_USUAL),
         counts: Counts::default(),
         discarded: Discarded::default(),
         failure: None,
@@ -126,6 +132,7 @@ pub fn prepare<'a>(
         work,
         observed,
     };
+    preparation.work.keys.clear();
     let mut request = WriteRequest::new(body, arena)?;
     let mut refusal = None;
     while let Some(field) = request.next_field()? {
@@ -135,6 +142,7 @@ pub fn prepare<'a>(
             refusal = preparation.take(&field).err();
         }
     }
+    preparation.work.keys.finish(preparation.tenant_key, &mut preparation.items);
     let summary = request.summary;
     preparation.observed.received = Counts {
         samples: summary.samples,
@@ -146,6 +154,7 @@ pub fn prepare<'a>(
         // Metadata comes last in Cortex, wherever it lies in the request.
         let discarded = Discarded { metadata: Vec::new(), ..preparation.discarded };
         return Err(match refusal {
+            Refusal::TooManyItems => PrepareError::TooManyItems,
             Refusal::EmptyLabels => PrepareError::EmptyLabels { discarded },
             Refusal::MetricNameMissing => PrepareError::MetricNameMissing { discarded },
         });
@@ -166,6 +175,7 @@ struct Preparation<'a, 't> {
     body: &'a [u8],
     treatment: &'t Treatment<'t>,
     rules: LabelRules<'t>,
+    knows_if_checked: bool,
     times: TimeRange,
     tenant_key: RingKey,
     output: Output<'a>,
@@ -183,6 +193,9 @@ struct Preparation<'a, 't> {
 
 impl<'a> Preparation<'a, '_> {
     fn take(&mut self, field: &RequestField<'a>) -> Result<(), Refusal> {
+        if self.items.len() == ITEMS_MAX {
+            return Err(Refusal::TooManyItems);
+        }
         match &field.content {
             Content::Series(series) => self.take_series(field, series),
             Content::Metadata(metadata) => {

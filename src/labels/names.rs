@@ -67,7 +67,8 @@ fn is_made_of(name: &[u8], first: u8, next: u8) -> bool {
 
 #[inline]
 fn is_text(name: &[u8]) -> bool {
-    !name.is_empty() && std::str::from_utf8(name).is_ok()
+    let is_ascii = name.iter().fold(0, |all, &byte| all | byte) < 0x80;
+    !name.is_empty() && (is_ascii || std::str::from_utf8(name).is_ok())
 }
 
 #[cfg(test)]

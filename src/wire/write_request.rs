@@ -51,15 +51,6 @@ pub enum Content<'a> {
     Other,
 }
 
-/// What a look at the heads of a request's fields tells before its contents are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outline {
-    /// Fields of series and metadata that are there, up to the first that is not sound.
-    pub items: usize,
-    /// Senders write it behind the series that it is about.
-    pub skip_label_name_validation: bool,
-}
-
 /// What a request says beside its series, and how much it carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -199,27 +190,22 @@ impl<'a, 'arena> WriteRequest<'a, 'arena> {
     }
 }
 
-/// Looks at the heads of all fields and at nothing else: a few nanoseconds a series.
-pub fn outline(body: &[u8]) -> Outline {
-    let mut outline = Outline::default();
+/// What a request says of its labels' names, which senders write behind the series: a look at the
+/// heads of the fields and nothing else.
+pub fn skips_label_name_validation(body: &[u8]) -> bool {
+    let mut skips = false;
     let mut cursor = Cursor::new(body);
     // An error ends the look; reading the request tells of it.
     while let Ok(Some(tag)) = cursor.tag("WriteRequest") {
         let passed = match (tag.number, tag.wire_type) {
-            (1 | 3, BYTES) => {
-                outline.items += 1;
-                cursor.counted().map(|_| ())
-            }
-            (1000, VARINT) => cursor.varint().map(|skip| {
-                outline.skip_label_name_validation = skip != 0;
-            }),
+            (1000, VARINT) => cursor.varint().map(|skip| skips = skip != 0),
             _ => cursor.skip(tag),
         };
         if passed.is_err() {
             break;
         }
     }
-    outline
+    skips
 }
 
 /// Reads all of a request without keeping its series.

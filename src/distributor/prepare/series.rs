@@ -3,7 +3,7 @@
 use crate::keys::RingKey;
 use crate::labels::{Labels, LabelsBuf, METRIC_NAME, Placement, fnv1_32, ring_key_of_metric};
 use crate::wire::rewrite::push_series;
-use crate::wire::write_request::{RequestField, Series};
+use crate::wire::write_request::{RequestField, Series, skips_label_name_validation};
 
 use super::observed::{HISTOGRAM_BUCKETS_BOUNDS, LABELS_BOUNDS};
 use super::{HaPair, HaSeries, Item, ItemKind, Preparation, Refusal, Replicas, Verdict, count};
@@ -75,21 +75,23 @@ impl<'a> Preparation<'a, '_> {
         self.take_otherwise(field, series, replica_label)
     }
 
-    /// The ring key of labels that may stay as they are.
+    /// The ring key of labels that may stay as they are, or its texts in `work.keys`.
     #[inline]
-    fn key_if_fit(&mut self, labels: Labels<'_>) -> Option<RingKey> {
-        let tenant_key = self.tenant_key.0;
+    fn key_if_fit(&mut self, labels: Labels<'_>) -> Option<Key> {
         let (key, fit) = match self.treatment.placement {
             Placement::ByAllLabels => {
-                let mut key = tenant_key;
-                let hash = |name: &[u8], value: &[u8]| key = fnv1_32(fnv1_32(key, name), value);
-                let fit = fit(labels, &self.rules, hash)?;
-                (RingKey(key), fit)
+                let keys = &mut self.work.keys;
+                keys.begin();
+                let fit = fit(labels, &self.rules, |name, value| {
+                    keys.push(name);
+                    keys.push(value);
+                })?;
+                (Key::Waits, fit)
             }
             Placement::ByMetric => {
                 let metric = labels.get(METRIC_NAME)?;
                 let fit = fit(labels, &self.rules, |_, _| {})?;
-                (RingKey(fnv1_32(tenant_key, metric)), fit)
+                (Key::Known(RingKey(fnv1_32(self.tenant_key.0, metric))), fit)
             }
         };
         self.observed.labels.observe(fit.count, &LABELS_BOUNDS);
@@ -141,7 +143,7 @@ impl<'a> Preparation<'a, '_> {
             return false;
         }
         let unwanted = self.unwanted(replica_label);
-        labels.iter().any(|(name, _)| unwanted.clone().any(|unwanted| unwanted == name))
+        !labels.all(|name, _| unwanted.clone().all(|unwanted| unwanted != name))
     }
 
     /// A series whose labels are wrong, in another order, or in an unusual encoding.
@@ -180,10 +182,11 @@ impl<'a> Preparation<'a, '_> {
         if !in_order {
             pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
-        let key = self.key_of(pairs).ok_or(Refusal::MetricNameMissing)?;
+        let key = Key::Known(self.key_of(pairs).ok_or(Refusal::MetricNameMissing)?);
         self.observed.labels.observe(read.count as u64, &LABELS_BOUNDS);
         let labels = pairs.iter().copied();
         let limit = self.treatment.limits.max_label_names_per_series;
+        self.learn_if_names_are_checked();
         let checked = match read.count > pairs.len() {
             true => Err(Violation::TooManyLabels { count: read.count, limit }),
             false => check_labels(labels.clone(), &self.rules),
@@ -213,6 +216,13 @@ impl<'a> Preparation<'a, '_> {
         self.take_values(field, series, labels, Placed { key, labels: Some(&buffer) });
         self.work.labels = buffer;
         Ok(())
+    }
+
+    fn learn_if_names_are_checked(&mut self) {
+        if !self.knows_if_checked {
+            self.knows_if_checked = true;
+            self.rules.names_are_checked = skips_label_name_validation(self.body);
+        }
     }
 
     fn read_labels(
@@ -293,7 +303,13 @@ impl<'a> Preparation<'a, '_> {
             histograms: series.histogram_count,
             exemplars: series.exemplar_count,
         };
-        self.items.push(Item { key: placed.key, start, end, kind });
+        match placed.key {
+            Key::Known(key) => self.items.push(Item { key, start, end, kind }),
+            Key::Waits => {
+                self.items.push(Item { key: self.tenant_key, start, end, kind });
+                self.work.keys.wait(self.tenant_key, &mut self.items);
+            }
+        }
         self.counts.samples += u64::from(series.sample_count);
         self.counts.histograms += u64::from(series.histogram_count);
         self.counts.exemplars += u64::from(series.exemplar_count);
@@ -337,8 +353,15 @@ impl<'a> Preparation<'a, '_> {
 /// Where a series goes, and its labels if they are to be written anew.
 #[derive(Clone, Copy)]
 struct Placed<'l> {
-    key: RingKey,
+    key: Key,
     labels: Option<&'l LabelsBuf>,
+}
+
+#[derive(Clone, Copy)]
+enum Key {
+    Known(RingKey),
+    /// Its texts are the last of those whose keys are hashed together.
+    Waits,
 }
 
 fn samples_of(series: &Series) -> u64 {

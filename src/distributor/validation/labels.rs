@@ -80,14 +80,13 @@ pub fn fit<'l>(
     mut each: impl FnMut(&'l [u8], &'l [u8]),
 ) -> Option<LabelsFit> {
     let limits = rules.limits;
-    let mut is_sound = true;
     let mut has_metric_name = false;
     let mut has_long_text = false;
     let mut last: &[u8] = &[];
     let mut count = 0_u64;
     let mut bytes = 0;
-    for (name, value) in labels.iter() {
-        is_sound &= rules.names_are_checked || rules.names.allows_label(name);
+    let all_sound = labels.all(|name, value| {
+        let mut is_sound = rules.names_are_checked || rules.names.allows_label(name);
         is_sound &= name.len() as u64 <= limits.max_label_name_length;
         is_sound &= value.len() as u64 <= limits.max_label_value_length;
         is_sound &= precedes(last, name);
@@ -95,15 +94,16 @@ pub fn fit<'l>(
             has_metric_name = true;
             is_sound &= !limits.enforce_metric_name || rules.names.allows_metric(value);
         }
-        if !is_sound {
-            return None;
-        }
         each(name, value);
         // A tag and a length of one byte each, which is nearly all there is.
         bytes += (4 + name.len() + value.len()) as u64;
         has_long_text |= name.len().max(value.len()) >= 0x80;
         last = name;
         count += 1;
+        is_sound
+    });
+    if !all_sound {
+        return None;
     }
     if has_long_text {
         let sizes = labels.iter().map(|(name, value)| text_field_len(name) + text_field_len(value));
