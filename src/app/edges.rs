@@ -8,8 +8,10 @@ use prometheus::Registry;
 use super::{Readiness, shown};
 use crate::clock::Clock;
 use crate::config::{Config, Target};
+use crate::distributor::prepare::{Replicas, Treatment};
 use crate::distributor::{self, RemoteWrite};
 use crate::ingester::Ingester;
+use crate::labels::Placement;
 use crate::limits::Overrides;
 use crate::server::grpc::Settings;
 use crate::server::http::{HttpEdge, RemoteWriteSettings, ShellCalls};
@@ -77,9 +79,24 @@ impl Edges<'_> {
                     type_and_unit_labels: limits.enable_type_and_unit_labels,
                     start_timestamp: limits.enable_start_timestamp,
                 };
-                Ok(distributor::push(&config.distributor, write, |body| {
-                    ingester.push(tenant, body, clock.now())
-                })?)
+                let treatment = Treatment {
+                    tenant: tenant.as_str(),
+                    limits,
+                    names: config.name_validation_scheme,
+                    placement: match config.distributor.shard_by_all_labels {
+                        true => Placement::ByAllLabels,
+                        false => Placement::ByMetric,
+                    },
+                    replicas: Replicas::Kept,
+                };
+                let now = clock.now();
+                Ok(distributor::push(
+                    &config.distributor,
+                    write,
+                    &treatment,
+                    now.unix_ms,
+                    |body| ingester.push(tenant, body, now),
+                )?)
             }),
         }
     }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distributor::{DistributorConfig, DistributorConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
+use crate::labels::NameScheme;
 use crate::limits::reload;
 use crate::limits::{Limits, LimitsError, Support};
 use crate::ring;
@@ -42,6 +43,8 @@ pub struct Config {
     /// Tenants come from `X-Scope-OrgID`; off, every request belongs to `no_auth_tenant`.
     pub auth_enabled: bool,
     pub no_auth_tenant: String,
+    /// What names of metrics and labels may be made of.
+    pub name_validation_scheme: NameScheme,
     pub server: ServerConfig,
     pub distributor: DistributorConfig,
     pub ingester: IngesterConfig,
@@ -146,6 +149,7 @@ impl Default for Config {
             auth_enabled: true,
             // Cortex's fixed name for "everybody"; its data are found again under it.
             no_auth_tenant: "fake".into(),
+            name_validation_scheme: NameScheme::Legacy,
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
             ingester,

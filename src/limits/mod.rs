@@ -55,6 +55,8 @@ pub struct Limits {
     /// Most native histogram samples at once; 0 admits none under a finite rate. Default 0.
     pub native_histogram_ingestion_burst_size: u64,
 
+    /// Labels that distributors take off every series; each entry takes the first of its name.
+    pub drop_labels: Vec<String>,
     /// Bytes of a label's name. Default 1024.
     pub max_label_name_length: u64,
     /// Bytes of a label's value, the metric's name included. Default 2048.
@@ -191,6 +193,7 @@ impl Default for Limits {
             ingestion_rate_strategy: IngestionRateStrategy::Local,
             ingestion_burst_size: 50_000,
             native_histogram_ingestion_burst_size: 0,
+            drop_labels: Vec::new(),
             max_label_name_length: 1024,
             max_label_value_length: 2048,
             max_label_names_per_series: 30,
@@ -240,6 +243,7 @@ impl Block for Limits {
             "native_histogram_ingestion_burst_size" => {
                 self.native_histogram_ingestion_burst_size = field.count()?;
             }
+            "drop_labels" => self.drop_labels = field.other()?,
             "max_label_name_length" => self.max_label_name_length = field.count()?,
             "max_label_value_length" => self.max_label_value_length = field.count()?,
             "max_label_names_per_series" => self.max_label_names_per_series = field.count()?,

@@ -14,6 +14,7 @@ use tonic::Code;
 use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
+use crate::distributor::prepare::PrepareError;
 use crate::ratelimit::retry_after_secs;
 use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
@@ -134,7 +135,10 @@ impl From<distributor::PushError<ingester::PushError>> for PushError {
             distributor::PushError::Unreadable(error) => {
                 Self::Rejected { code: error.status(), text }
             }
-            distributor::PushError::EmptyLabels | distributor::PushError::Invalid { .. } => {
+            distributor::PushError::Unfit(PrepareError::MetricNameMissing { .. }) => {
+                Self::Plain { text }
+            }
+            distributor::PushError::Unfit(_) | distributor::PushError::Invalid { .. } => {
                 Self::Rejected { code: 400, text }
             }
             distributor::PushError::Sink(error) => error.into(),

@@ -7,10 +7,15 @@
 use super::cursor::DecodeError;
 
 mod fields;
+mod reduction;
 mod validation;
 
 use fields::{Field, read_fields};
-pub use validation::{BucketCount, HistogramError, SpanSide};
+use validation::is_exponential;
+pub use validation::{
+    BucketCount, HistogramError, SCHEMA_CUSTOM_BOUNDS, SCHEMA_EXPONENTIAL_MAX,
+    SCHEMA_EXPONENTIAL_MIN, SpanSide,
+};
 
 /// Largest histogram in a request, in bytes of protobuf: Cortex's bound.
 ///
@@ -61,8 +66,28 @@ pub enum Side {
 impl Histogram {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut histogram = Self::default();
-        read_fields(bytes, |field| histogram.set(field))?;
+        histogram.read(bytes)?;
         Ok(histogram)
+    }
+
+    /// Decodes another histogram in place of this one; only the memory of the lists stays.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        self.clear();
+        read_fields(bytes, |field| self.set(field))
+    }
+
+    fn clear(&mut self) {
+        let taken = std::mem::take(self);
+        *self = Self {
+            negative_spans: emptied(taken.negative_spans),
+            negative_deltas: emptied(taken.negative_deltas),
+            negative_counts: emptied(taken.negative_counts),
+            positive_spans: emptied(taken.positive_spans),
+            positive_deltas: emptied(taken.positive_deltas),
+            positive_counts: emptied(taken.positive_counts),
+            custom_values: emptied(taken.custom_values),
+            ..Self::default()
+        };
     }
 
     fn set(&mut self, field: Field) {
@@ -85,6 +110,16 @@ impl Histogram {
         }
     }
 
+    /// Whether its buckets have bounds of their own instead of exponential ones.
+    pub fn has_custom_buckets(&self) -> bool {
+        self.schema == SCHEMA_CUSTOM_BOUNDS
+    }
+
+    /// Whether its schema is one that the TSDB takes.
+    pub fn has_known_schema(&self) -> bool {
+        self.has_custom_buckets() || is_exponential(self.schema)
+    }
+
     pub fn is_float(&self) -> bool {
         matches!(self.count, Some(Count::Float(_)))
     }
@@ -97,6 +132,13 @@ impl Histogram {
         }
         let zero = usize::from(self.zero_count_int() > 0);
         self.positive_deltas.len() + self.negative_deltas.len() + zero
+    }
+
+    fn count_int(&self) -> u64 {
+        match self.count {
+            Some(Count::Int(count)) => count,
+            _ => 0,
+        }
     }
 
     fn zero_count_int(&self) -> u64 {
@@ -123,6 +165,23 @@ pub(super) fn check(bytes: &[u8]) -> Result<i64, DecodeError> {
         }
     })?;
     Ok(timestamp_ms)
+}
+
+fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
+    list.clear();
+    list
+}
+
+/// Schema of a histogram that has been checked.
+pub(super) fn schema(bytes: &[u8]) -> i32 {
+    let mut schema = 0;
+    // An error would have ended the request when it was read, so here it only ends.
+    let _ = read_fields(bytes, |field| {
+        if let Field::Schema(found) = field {
+            schema = found;
+        }
+    });
+    schema
 }
 
 /// Start timestamp of a histogram.

@@ -35,6 +35,22 @@ pub struct WriteRequest<'a, 'arena> {
     metadata_at: Option<usize>,
 }
 
+/// One field of a request: its place, tag and length included, and what is in it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestField<'a> {
+    pub start: u32,
+    pub end: u32,
+    pub content: Content<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    Series(Series),
+    Metadata(Metadata<'a>),
+    /// Said in [`Summary`], or nothing that is known.
+    Other,
+}
+
 /// What a request says beside its series, and how much it carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -82,32 +98,62 @@ impl<'a, 'arena> WriteRequest<'a, 'arena> {
     pub fn next_series(&mut self) -> Result<Option<Series>, DecodeError> {
         while let Some(tag) = self.cursor.tag("WriteRequest")? {
             if tag.number == 1 {
-                tag.expect(BYTES, "Timeseries")?;
-                let message = self.cursor.counted()?;
-                let series = read_series(message, self.cursor.at(), self.arena)?;
-                self.summary.series += 1;
-                self.summary.samples += u64::from(series.sample_count);
-                self.summary.histograms += u64::from(series.histogram_count);
-                self.summary.exemplars += u64::from(series.exemplar_count);
-                return Ok(Some(series));
+                return self.read_series(tag).map(Some);
             }
             self.read_other(tag)?;
         }
         Ok(None)
     }
 
+    /// The next field of any kind, or `None` once the whole request has been read and found
+    /// sound. For those to whom the places matter; what it passes is not seen by
+    /// [`next_series`](Self::next_series) again.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<RequestField<'a>>, DecodeError> {
+        let Some(tag) = self.cursor.tag("WriteRequest")? else {
+            return Ok(None);
+        };
+        let content = match tag.number {
+            1 => Content::Series(self.read_series(tag)?),
+            3 => Content::Metadata(self.read_metadata(tag)?),
+            _ => {
+                self.read_other(tag)?;
+                Content::Other
+            }
+        };
+        // Fits: the body's length was checked when reading began.
+        Ok(Some(RequestField { start: tag.start as u32, end: self.cursor.at() as u32, content }))
+    }
+
+    #[inline]
+    fn read_series(&mut self, tag: Tag) -> Result<Series, DecodeError> {
+        tag.expect(BYTES, "Timeseries")?;
+        let message = self.cursor.counted()?;
+        let series = read_series(message, self.cursor.at(), self.arena)?;
+        self.summary.series += 1;
+        self.summary.samples += u64::from(series.sample_count);
+        self.summary.histograms += u64::from(series.histogram_count);
+        self.summary.exemplars += u64::from(series.exemplar_count);
+        Ok(series)
+    }
+
+    fn read_metadata(&mut self, tag: Tag) -> Result<Metadata<'a>, DecodeError> {
+        tag.expect(BYTES, "Metadata")?;
+        let metadata = Metadata::decode(self.cursor.counted()?)?;
+        self.metadata_at.get_or_insert(tag.start);
+        self.summary.metadata += 1;
+        Ok(metadata)
+    }
+
     fn read_other(&mut self, tag: Tag) -> Result<(), DecodeError> {
+        if tag.number == 3 {
+            return self.read_metadata(tag).map(|_| ());
+        }
         let cursor = &mut self.cursor;
         match tag.number {
             2 => {
                 tag.expect(VARINT, "Source")?;
                 self.summary.source = cursor.varint()? as i32;
-            }
-            3 => {
-                tag.expect(BYTES, "Metadata")?;
-                Metadata::decode(cursor.counted()?)?;
-                self.metadata_at.get_or_insert(tag.start);
-                self.summary.metadata += 1;
             }
             1000 => {
                 tag.expect(VARINT, "SkipLabelNameValidation")?;
@@ -142,6 +188,24 @@ impl<'a, 'arena> WriteRequest<'a, 'arena> {
         Fields { cursor: Cursor::resume(self.body, at), number: 3 }
             .filter_map(|message| Metadata::decode(message).ok())
     }
+}
+
+/// What a request says of its labels' names, which senders write behind the series: a look at the
+/// heads of the fields and nothing else.
+pub fn skips_label_name_validation(body: &[u8]) -> bool {
+    let mut skips = false;
+    let mut cursor = Cursor::new(body);
+    // An error ends the look; reading the request tells of it.
+    while let Ok(Some(tag)) = cursor.tag("WriteRequest") {
+        let passed = match (tag.number, tag.wire_type) {
+            (1000, VARINT) => cursor.varint().map(|skip| skips = skip != 0),
+            _ => cursor.skip(tag),
+        };
+        if passed.is_err() {
+            break;
+        }
+    }
+    skips
 }
 
 /// Reads all of a request without keeping its series.
@@ -243,6 +307,13 @@ impl Series {
 
     pub fn has_histogram(&self) -> bool {
         self.histogram_count > 0
+    }
+
+    /// Whether the labels stand in front of the message in canonical form, so that none of them
+    /// has an empty value.
+    #[inline]
+    pub fn labels_are_in_place(&self) -> bool {
+        !self.labels_in_arena
     }
 
     /// The canonical labels, from the body or the arena that the series was read with.

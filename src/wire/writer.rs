@@ -48,6 +48,6 @@ pub(super) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn varint_len(value: u64) -> u64 {
+pub(super) fn varint_len(value: u64) -> u64 {
     u64::from((u64::BITS - (value | 1).leading_zeros()).div_ceil(7))
 }

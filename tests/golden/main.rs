@@ -10,5 +10,6 @@ mod rate_limiter;
 mod ring_walk;
 mod shuffle_shard;
 mod tokens;
+mod validation;
 mod vectors;
 mod write_requests;

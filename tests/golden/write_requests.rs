@@ -158,7 +158,7 @@ fn check_series(request: &WriteRequest<'_, '_>, series: &Series) {
     assert_eq!(series.time_range_ms(), range);
 }
 
-fn series_json(series: &Series, body: &[u8]) -> Value {
+pub(crate) fn series_json(series: &Series, body: &[u8]) -> Value {
     let samples: Vec<Value> = series
         .samples(body)
         .map(|sample| {
@@ -191,7 +191,7 @@ fn series_json(series: &Series, body: &[u8]) -> Value {
     fields.into()
 }
 
-fn histogram_json(histogram: &Histogram) -> Value {
+pub(crate) fn histogram_json(histogram: &Histogram) -> Value {
     let spans = |spans: &[Span]| -> Value {
         spans.iter().map(|span| json!([span.offset, span.length])).collect()
     };

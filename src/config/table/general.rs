@@ -22,6 +22,11 @@ pub(super) const FLAGS: Group = Group {
             "no_auth_tenant",
             "The tenant of every request while -auth.enabled is off.",
         ),
+        flag(
+            "name-validation-scheme",
+            "name_validation_scheme",
+            "What names of metrics and labels may be made of: legacy (ASCII) or utf8.",
+        ),
         flag("log.level", "server.log_level", "Least severity logged: debug, info, warn, error."),
         flag("log.format", "server.log_format", "How log lines are written: logfmt or json."),
         flag(

@@ -32,6 +32,11 @@ pub(super) const FLAGS: Group = Group {
             "Most native-histogram samples that a tenant's bucket holds.",
         ),
         flag(
+            "distributor.drop-label",
+            "limits.drop_labels",
+            "Comma-separated names of labels that distributors take off every series.",
+        ),
+        flag(
             "validation.max-length-label-name",
             "limits.max_label_name_length",
             "Longest label name, in bytes.",

@@ -213,6 +213,6 @@ fn push_doubles(out: &mut Vec<u8>, number: u64, values: &[f64]) {
 }
 
 /// Signed to unsigned, small either way stays small.
-fn zigzag(value: i64) -> u64 {
+pub(super) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }

@@ -280,3 +280,99 @@ proptest! {
         }
     }
 }
+
+/// Counts by bucket, from spans and counts of either kind.
+fn buckets(spans: &[Span], counts: impl Iterator<Item = f64>) -> Vec<(i32, f64)> {
+    let mut at = 0;
+    let places = spans.iter().flat_map(|span| {
+        let first = at + span.offset;
+        at = first + span.length as i32;
+        first..at
+    });
+    places.collect::<Vec<_>>().into_iter().zip(counts).collect()
+}
+
+fn counts_of(deltas: &[i64]) -> impl Iterator<Item = f64> {
+    deltas.iter().scan(0, |count, delta| {
+        *count += delta;
+        Some(*count as f64)
+    })
+}
+
+proptest! {
+    #[test]
+    fn half_the_resolution_puts_neighbours_together(
+        spans in prop::collection::vec((0..5_i32, 0..4_u32), 0..6),
+        first in -9..9_i32,
+        counts in prop::collection::vec(0..100_i64, 24),
+        is_float: bool,
+    ) {
+        let mut spans: Vec<Span> =
+            spans.into_iter().map(|(offset, length)| Span { offset, length }).collect();
+        spans.iter_mut().take(1).for_each(|span| span.offset = first);
+        let len = spans.iter().map(|span| span.length as usize).sum::<usize>();
+        let counts = &counts[..len];
+        let deltas = (0..len).map(|i| counts[i] - if i == 0 { 0 } else { counts[i - 1] });
+        let mut histogram = Histogram {
+            count: Some(match is_float {
+                true => Count::Float(0.0),
+                false => Count::Int(0),
+            }),
+            negative_spans: spans.clone(),
+            schema: 4,
+            ..Histogram::default()
+        };
+        if is_float {
+            histogram.negative_counts = counts.iter().map(|count| *count as f64).collect();
+        } else {
+            histogram.negative_deltas = deltas.collect();
+        }
+        let mut expect: Vec<(i32, f64)> = Vec::new();
+        for (bucket, count) in buckets(&spans, counts.iter().map(|count| *count as f64)) {
+            // Bucket 2n takes 2n - 1 along: bounds are upper bounds.
+            let merged = (bucket + 1).div_euclid(2);
+            match expect.last_mut() {
+                Some((last, sum)) if *last == merged => *sum += count,
+                _ => expect.push((merged, count)),
+            }
+        }
+        histogram.halve_resolution();
+        let found = match is_float {
+            true => buckets(&histogram.negative_spans, histogram.negative_counts.iter().copied()),
+            false => buckets(&histogram.negative_spans, counts_of(&histogram.negative_deltas)),
+        };
+        prop_assert_eq!(found, expect);
+        prop_assert_eq!(histogram.schema, 3);
+        prop_assert!(histogram.negative_spans.iter().all(|span| span.length > 0));
+        prop_assert!(histogram.negative_spans.iter().skip(1).all(|span| span.offset > 0));
+    }
+
+    #[test]
+    fn its_length_is_known_without_writing_it(
+        bits in prop::collection::vec(any::<i64>(), 16),
+        lists in prop::collection::vec(0..4_usize, 7),
+    ) {
+        let doubles = |n: usize| bits.iter().take(n).map(|b| f64::from_bits(*b as u64)).collect();
+        let spans = |n: usize| {
+            bits.iter().take(n).map(|b| Span { offset: *b as i32, length: (*b >> 32) as u32 })
+        };
+        let histogram = Histogram {
+            count: Some(Count::Int(bits[0] as u64)),
+            zero_count: (bits[1] > 0).then_some(Count::Float(2.0)),
+            sum: bits[2] as f64,
+            schema: bits[3] as i32,
+            reset_hint: bits[4] as i32,
+            timestamp_ms: bits[5],
+            start_timestamp_ms: bits[6] >> 40,
+            negative_spans: spans(lists[0]).collect(),
+            positive_spans: spans(lists[1]).collect(),
+            negative_deltas: bits[..lists[2]].to_vec(),
+            positive_deltas: bits[4..4 + lists[3]].to_vec(),
+            negative_counts: doubles(lists[4]),
+            positive_counts: doubles(lists[5]),
+            custom_values: doubles(lists[6]),
+            ..Histogram::default()
+        };
+        prop_assert_eq!(histogram.cortex_len(), histogram.encode().len());
+    }
+}

@@ -5,9 +5,16 @@ use std::fmt;
 use super::{Count, Histogram, Side, Span};
 use crate::go_text::{FixedFloat, Float};
 
-const SCHEMA_EXPONENTIAL_MIN: i32 = -4;
-const SCHEMA_EXPONENTIAL_MAX: i32 = 8;
-const SCHEMA_CUSTOM_BOUNDS: i32 = -53;
+/// Widest exponential buckets: each bound is 65,536 times the one before.
+pub const SCHEMA_EXPONENTIAL_MIN: i32 = -4;
+/// Narrowest exponential buckets: 256 to a power of two.
+pub const SCHEMA_EXPONENTIAL_MAX: i32 = 8;
+/// Buckets with bounds of their own.
+pub const SCHEMA_CUSTOM_BOUNDS: i32 = -53;
+
+pub(super) fn is_exponential(schema: i32) -> bool {
+    (SCHEMA_EXPONENTIAL_MIN..=SCHEMA_EXPONENTIAL_MAX).contains(&schema)
+}
 
 /// Why the TSDB takes no such histogram. The texts are Prometheus'.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -146,10 +153,7 @@ impl Histogram {
         }
         found = found.wrapping_add(sum_deltas(Side::Positive, &self.positive_deltas)?);
 
-        let count = match self.count {
-            Some(Count::Int(count)) => count,
-            _ => 0,
-        };
+        let count = self.count_int();
         // Observations of NaN are in no bucket, and they make the sum NaN.
         if self.sum.is_nan() {
             if found > count {
@@ -188,7 +192,7 @@ impl Histogram {
         positive_buckets: usize,
         negative_buckets: usize,
     ) -> Result<(), HistogramError> {
-        if !(SCHEMA_EXPONENTIAL_MIN..=SCHEMA_EXPONENTIAL_MAX).contains(&self.schema) {
+        if !is_exponential(self.schema) {
             return Err(HistogramError::InvalidSchema(self.schema));
         }
         for (side, spans, buckets) in [

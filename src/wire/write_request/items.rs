@@ -137,6 +137,11 @@ impl<'a> RawHistogram<'a> {
         histogram::check(self.0).unwrap_or_default()
     }
 
+    /// Whether its buckets have bounds of their own.
+    pub fn has_custom_buckets(self) -> bool {
+        histogram::schema(self.0) == histogram::SCHEMA_CUSTOM_BOUNDS
+    }
+
     pub fn decode(self) -> Result<Histogram, DecodeError> {
         Histogram::decode(self.0)
     }
