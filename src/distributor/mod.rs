@@ -7,6 +7,7 @@
 //! Where the request goes is the caller's: with `-target=all` the ingester in this process.
 
 mod config;
+pub mod fan_out;
 mod prepared;
 
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
 use crate::wire::rewrite::{Edit, rewrite};
 use crate::wire::write_request::{Series, WriteRequest};
 
-pub use config::{DistributorConfig, DistributorConfigError, ShardingStrategy};
+pub use config::{DistributorConfig, DistributorConfigError, PoolConfig, ShardingStrategy};
 pub use prepared::{Counts, Discarded, Item, ItemKind, Prepared};
 
 /// Why a remote write was refused, or not taken whole.
