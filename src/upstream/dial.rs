@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn waits_grow_to_their_most_and_are_spread() {
-        let dialler = Dialler::new("up:1".into(), &UpstreamConfig::default()).expect("no TLS");
+        let dialler =
+            Dialler::new("up:1".into(), &UpstreamConfig::default(), None).expect("no TLS");
         let check = |failures, least_ms, most_ms| {
             for _ in 0..100 {
                 let wait_ms = dialler.backoff(failures).as_millis();

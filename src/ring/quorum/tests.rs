@@ -195,7 +195,8 @@ proptest! {
             is_decided = expect.is_some();
             let address = &place.members[by].addr;
             if let Some(Err(error)) = &told {
-                prop_assert!(error.text.contains(&format!("addr={address} state=ACTIVE zone=z, ")));
+                let named = format!("addr={address} state=ACTIVE zone=z, ");
+                prop_assert!(error.text.contains(&named), "{}", error);
             }
             prop_assert_eq!(told.map(|told| told.map_err(|error| error.code)), expect);
         }

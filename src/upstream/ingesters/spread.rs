@@ -5,6 +5,7 @@
 //! so that replicas get the samples although nobody waits for them any more.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
@@ -53,6 +54,9 @@ struct Shared {
     quorum: Mutex<Quorum>,
     verdict: Mutex<Option<oneshot::Sender<Result<(), QuorumError>>>>,
 }
+
+/// Deadlines go over the wire in whole milliseconds, so an answer may be given up this much early.
+const DEADLINE_GRAIN: Duration = Duration::from_millis(1);
 
 /// What waits for the verdict. Dropping it gives up waiting, nothing else.
 pub struct Awaited {
@@ -212,7 +216,7 @@ impl Awaited {
             // The tasks have ended with the process' clients.
             Err(QuorumError { code: 500, text: "context canceled".to_owned() })
         });
-        if Instant::now() >= self.deadline {
+        if Instant::now() + DEADLINE_GRAIN >= self.deadline {
             self.ingesters.count_timeout();
         }
         verdict

@@ -50,7 +50,7 @@ async fn an_ingester_that_is_back_on_its_address_is_written_to_within_seconds() 
 async fn case_d8_a_mute_ingester_holds_its_bound_and_fails_fast() {
     for mut setup in Setup::both() {
         setup.client.max_inflight_push_requests = 5;
-        setup.distributor.remote_timeout = freehold::units::Millis(1000);
+        setup.distributor.remote_timeout = freehold::units::Millis(4000);
         let gate = setup.start();
         let good = two_good().await;
         let mute = UpstreamIngester::start().await;
@@ -63,7 +63,7 @@ async fn case_d8_a_mute_ingester_holds_its_bound_and_fails_fast() {
             let held = gate.metric(name, &[("ingester", &mute.address.to_string())]);
             assert!(held <= 6.0, "{held}: the bound, and one that is being refused");
         }
-        assert!(started.elapsed() < Duration::from_millis(900), "nobody waits for it");
+        assert!(started.elapsed() < Duration::from_millis(3500), "nobody waits for it");
         until("those over the bound", || gate.failures("ingester-1", "5xx") >= 45.0).await;
         assert!(gate.fan_out.ingesters().in_flight() <= 5);
         gate.until_idle().await;
@@ -98,7 +98,8 @@ async fn two_that_are_over_their_bound_are_told_in_cortex_words() {
 
 #[tokio::test]
 async fn a_stream_that_ends_well_without_an_answer_has_not_taken_the_message() {
-    let fake = Fake::start(|_request, mut respond| async move {
+    let fake = Fake::start(|request, mut respond| async move {
+        let _request = request;
         if let Ok(mut send) = respond.send_response(ok_head(), false) {
             let _ = send.send_trailers(ok_trailers());
         }

@@ -91,7 +91,7 @@ impl Node {
         ingester.run();
         let pushed = Arc::clone(&ingester);
         let calls = IngesterCalls {
-            push: Arc::new(move |tenant, body| Ok(pushed.push(tenant, &body, NOW)?)),
+            push: Arc::new(move |tenant, body: bytes::Bytes| Ok(pushed.push(tenant, &body, NOW)?)),
             judge: Arc::new(|_, _| unreachable!("no push goes on")),
             user_stats: Arc::new(|_| Default::default()),
             all_user_stats: Arc::new(Vec::new),
@@ -192,7 +192,7 @@ impl Gate {
             })
         };
         let value = |metric: &prometheus::proto::Metric| {
-            metric.get_counter().value() + metric.get_gauge().value()
+            metric.get_counter().get_value() + metric.get_gauge().get_value()
         };
         metrics.iter().filter(fits).map(value).sum()
     }
