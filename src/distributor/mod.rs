@@ -6,6 +6,7 @@
 //! Where the request goes is the caller's: with `-target=all` the ingester in this process.
 
 mod config;
+pub mod fan_out;
 pub mod prepare;
 mod prepared;
 pub mod validation;
@@ -15,7 +16,7 @@ use std::cell::RefCell;
 use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
 use prepare::{PrepareError, Scratch, Treatment, prepare};
 
-pub use config::{DistributorConfig, DistributorConfigError, ShardingStrategy};
+pub use config::{DistributorConfig, DistributorConfigError, PoolConfig, ShardingStrategy};
 pub use prepared::{Counts, Discarded, Item, ItemKind, Prepared};
 
 /// Why a remote write was refused, or not taken whole.

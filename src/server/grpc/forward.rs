@@ -26,7 +26,6 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::body::Body;
 
-use super::encoding::Encoding;
 use super::frames::{Messages, frame};
 use super::intake::Received;
 use super::messages::WriteResponse;
@@ -36,6 +35,7 @@ use crate::server::seam::{Forward, Judged, PushError, Told};
 use crate::server::status::{CLIENT_CLOSED_REQUEST, GrpcStatus, stream_answer};
 use crate::tenant::TenantId;
 use crate::upstream::{Answer, SUSPICIOUS_AFTER, Upstream, UpstreamError, percent_decoded};
+use crate::wire::encoding::Encoding;
 use crate::wire::{signature, stream};
 
 /// Largest answer to a push that is read: a few numbers and a text.

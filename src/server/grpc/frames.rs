@@ -8,8 +8,8 @@ use futures_util::FutureExt as _;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
-use super::encoding::{DecompressError, Encoding};
 use crate::server::room::NoRoom;
+use crate::wire::encoding::{DecompressError, Encoding};
 
 /// Flag and length.
 pub(super) const HEADER_LEN: usize = 5;

@@ -18,7 +18,6 @@ use tonic::Code;
 use tonic::body::Body;
 
 use super::answer::Step;
-use super::encoding::Encoding;
 use super::forward::{Line, UNAVAILABLE};
 use super::frames::{FrameError, frame};
 use super::intake::{Intake, Received};
@@ -29,6 +28,7 @@ use crate::server::seam::{PushError, Pushed};
 use crate::server::status::{GrpcStatus, stream_answer};
 use crate::server::stream_auth::check_message_tenant;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::wire::encoding::Encoding;
 use crate::wire::stream::StreamWriteRequest;
 
 pub struct PushStream {
