@@ -9,6 +9,7 @@ use crate::server::config::ServerConfig;
 use crate::server::drain::Drain;
 use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, TlsError, Watched};
 use crate::upstream::Upstream;
+use crate::upstream::http::HttpUpstream;
 
 /// One for each side that speaks TLS.
 #[derive(Clone)]
@@ -25,6 +26,12 @@ impl Certificates {
             grpc: tls::server("server_grpc", &config.grpc_tls_config, "h2")?,
             upstream: upstream.and_then(Upstream::tls).cloned(),
         })
+    }
+
+    /// Those of a process that only forwards writes.
+    pub fn of_gate(config: &ServerConfig, upstream: &HttpUpstream) -> Result<Self, TlsError> {
+        let http = tls::server("server_http", &config.http_tls_config, "http/1.1")?;
+        Ok(Self { http, grpc: None, upstream: upstream.tls().cloned() })
     }
 
     pub fn follow(&self, tasks: &mut JoinSet<()>, drain: &Drain) {

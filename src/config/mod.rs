@@ -59,14 +59,16 @@ pub enum Target {
     All,
     /// Pushes over gRPC only, no remote write.
     Ingester,
+    /// Remote write only, nothing stored: the write gate.
+    Distributor,
 }
 
 /// Why a text names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("target {name} comes with a later release; this one knows all and ingester")]
+    #[error("target {name} comes with a later release; this one knows all, ingester and distributor")]
     Later { name: String },
-    #[error("there is no target {name:?}; this release knows all and ingester")]
+    #[error("there is no target {name:?}; this release knows all, ingester and distributor")]
     Unknown { name: String },
 }
 
@@ -109,6 +111,13 @@ pub enum ConfigError {
     Server(#[from] ServerConfigError),
     #[error(transparent)]
     Distributor(#[from] DistributorConfigError),
+    #[error(
+        "-target=distributor needs -distributor.upstream-url, the Cortex distributor that takes \
+         what is admitted"
+    )]
+    NoUpstream,
+    #[error("-distributor.upstream-url is for -target=distributor; this target stores by itself")]
+    UpstreamUnused,
     #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
     #[error(transparent)]
@@ -128,7 +137,7 @@ impl Config {
     /// be waited for, and nobody scrapes what has left. Else they are Cortex's.
     pub fn for_target(target: Target) -> Self {
         let mut config = Self { target, ..Self::default() };
-        if target == Target::Ingester {
+        if matches!(target, Target::Ingester | Target::Distributor) {
             config.ingester.lifecycler = ring::config::LifecyclerConfig::default();
         }
         config
@@ -163,6 +172,11 @@ impl Config {
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
         self.distributor.validate()?;
+        match (self.target, self.distributor.upstream.is_set()) {
+            (Target::Distributor, false) => return Err(ConfigError::NoUpstream),
+            (Target::All | Target::Ingester, true) => return Err(ConfigError::UpstreamUnused),
+            (Target::Distributor, true) | (Target::All | Target::Ingester, false) => {}
+        }
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
         self.limits.validate(Support {
@@ -183,7 +197,8 @@ impl TryFrom<String> for Target {
         match name.as_str() {
             "all" => Ok(Self::All),
             "ingester" => Ok(Self::Ingester),
-            "distributor" | "query-frontend" => Err(TargetError::Later { name }),
+            "distributor" => Ok(Self::Distributor),
+            "query-frontend" => Err(TargetError::Later { name }),
             _ => Err(TargetError::Unknown { name }),
         }
     }
@@ -194,6 +209,7 @@ impl From<Target> for String {
         match target {
             Target::All => "all".into(),
             Target::Ingester => "ingester".into(),
+            Target::Distributor => "distributor".into(),
         }
     }
 }

@@ -1,189 +1,316 @@
-//! Remote write: a received body becomes a request that an ingester takes.
+//! The write gate: what a tenant may write, and how often, before anything is stored.
 //!
-//! Labels are put in the order that ingesters want, labels with an empty value are dropped, and
-//! series that no ingester could take are left out; the first of them is the answer's text while
-//! the others go on. A request that needs none of this is handed on as the bytes it is.
+//! [`Distributor::push`] is the story; all else here is one of its steps or keeps its numbers.
 //!
-//! Where the request goes is the caller's: with `-target=all` the ingester in this process.
+//! ```text
+//! push ─► admission ─► decode ─► prepare ─► tenant's rate ─► histograms' rate ─► sink ─► answer
+//! ```
+//!
+//! What must hold: a refused request has cost its tenant nothing; one bad series does not sink
+//! the others; what goes on unchanged is not copied.
 
+mod admission;
 mod config;
+mod counters;
+mod preparation;
 mod prepared;
+mod rates;
+mod refusal_log;
+mod sink;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::labels::{Labels, LabelsBuf, METRIC_NAME, prepare, write_quoted};
-use crate::wire::DecodeError;
-use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
-use crate::wire::rewrite::{Edit, rewrite};
-use crate::wire::write_request::{Series, WriteRequest};
+use bytes::Bytes;
 
-pub use config::{DistributorConfig, DistributorConfigError, ShardingStrategy};
-pub use prepared::{Counts, Discarded, Item, ItemKind, Prepared};
+use crate::clock::{Clock, Now};
+use crate::exposition::Families;
+use crate::limits::{Limits, Overrides};
+use crate::ratelimit::BucketView;
+use crate::tenant::TenantId;
+use crate::upstream::http::{Answer as UpstreamAnswer, Passed};
+use crate::wire::remote_write::{self, Decoded, Options, RemoteWriteError, Version};
 
-/// Why a remote write was refused, or not taken whole.
+use admission::Admission;
+use counters::{Requests, TenantCounters, Tenants};
+use rates::{Account, Charges, Rates};
+use refusal_log::{Kind, Refusal, RefusalLog};
+use sink::{Outgoing, Sent};
+
+pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
+pub use config::{
+    DistributorConfig, DistributorConfigError, RateLimitHeaders, ShardingStrategy,
+};
+pub use counters::RequestKind;
+pub use preparation::PrepareError;
+pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
+pub use rates::{Peers, Refused};
+pub use sink::{LocalPush, Sink, SinkError};
+
+/// See the head of the file.
+pub struct Distributor {
+    config: DistributorConfig,
+    parity: bool,
+    overrides: Arc<Overrides>,
+    clock: Clock,
+    admission: Admission,
+    requests: Requests,
+    tenants: Tenants,
+    rates: Rates,
+    refusals: RefusalLog,
+    sink: Sink,
+}
+
+/// What a distributor is made of.
+pub struct Parts {
+    pub config: DistributorConfig,
+    /// Cortex's behaviour wherever ours differs on purpose.
+    pub parity: bool,
+    pub overrides: Arc<Overrides>,
+    pub peers: Peers,
+    pub sink: Sink,
+    pub clock: Clock,
+    /// How long a tenant's rate and burst stay in force before they are asked for again.
+    pub recheck_period: Duration,
+}
+
+/// One remote-write request as it was received.
+#[derive(Clone, Debug)]
+pub struct RemoteWrite {
+    pub protocol: Version,
+    /// A snappy block still.
+    pub body: Bytes,
+    /// What the sender or a proxy calls the request; empty if nobody gave it a name.
+    pub request_id: String,
+    /// What goes on beside the body, where it goes on as it is.
+    pub passed: Passed,
+}
+
+/// What became of a request that was not refused whole.
+#[derive(Debug)]
+pub enum Answer {
+    Taken {
+        written: Written,
+        partly: Option<Partly>,
+    },
+    /// What the distributor behind us said, to be handed on as it is.
+    Passed(UpstreamAnswer),
+}
+
+/// What of a request went on to be stored, as answers to remote write 2.0 tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub samples: u64,
+    pub histograms: u64,
+    pub exemplars: u64,
+}
+
+/// Why a request was not taken whole; the rest of it was.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Partly {
+    /// Some series could go to no ingester; the text is about the first.
+    Invalid { text: String },
+    /// The native histograms were over their own rate.
+    Refused(Refused),
+}
+
+/// Why nothing of a request was taken.
 #[derive(Debug, thiserror::Error)]
-pub enum PushError<E> {
+pub enum PushError {
+    #[error(transparent)]
+    Overload(#[from] Overload),
     #[error(transparent)]
     Unreadable(#[from] RemoteWriteError),
-    /// A series has no labels at all: refused as a whole, as in Cortex.
-    #[error("empty labels found")]
-    EmptyLabels,
-    /// Some series were left out; the others are stored.
-    #[error("{text}")]
-    Invalid { text: String },
-    /// What the request was handed to refused it.
     #[error(transparent)]
-    Sink(E),
+    Unfit(#[from] PrepareError),
+    #[error("{}", .0.text)]
+    OverRate(Refused),
+    #[error(transparent)]
+    Sink(#[from] SinkError),
 }
 
-/// One remote-write request as HTTP brought it.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoteWrite<'a> {
-    pub headers: Headers<'a>,
-    pub body: &'a [u8],
-    /// The tenant's wishes for remote write 2.0.
-    pub type_and_unit_labels: bool,
-    pub start_timestamp: bool,
-}
-
-/// Takes one remote write and hands the request that it becomes to `sink`.
-pub fn push<T, E>(
-    config: &DistributorConfig,
-    write: RemoteWrite<'_>,
-    sink: impl FnOnce(&[u8]) -> Result<T, E>,
-) -> Result<T, PushError<E>> {
-    let options = Options {
-        recv_bytes_max: config.max_recv_msg_size,
-        v2_enabled: config.remote_writev2_enabled,
-        accept_unknown_content_type: config.accept_unknown_remote_write_content_type,
-        type_and_unit_labels: write.type_and_unit_labels,
-        start_timestamp: write.start_timestamp,
-    };
-    let decoded = remote_write::decode(write.headers, write.body, &options)?;
-    let prepared = prepare_request(&decoded.body)?;
-    let body = prepared.body.as_deref().unwrap_or(&decoded.body);
-    let taken = sink(body).map_err(PushError::Sink)?;
-    match prepared.failure {
-        None => Ok(taken),
-        Some(text) => Err(PushError::Invalid { text }),
+impl Distributor {
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            admission: Admission::new(parts.config.instance_limits.clone()),
+            requests: Requests::default(),
+            tenants: Tenants::default(),
+            rates: Rates::new(parts.peers, parts.parity, parts.recheck_period),
+            refusals: RefusalLog::default(),
+            config: parts.config,
+            parity: parts.parity,
+            overrides: parts.overrides,
+            clock: parts.clock,
+            sink: parts.sink,
+        }
     }
-}
 
-/// A request fit for ingesters.
-struct Fit {
-    /// `None` when the received bytes are fit as they are.
-    body: Option<Vec<u8>>,
-    /// Why the first of the series that were left out was.
-    failure: Option<String>,
-}
+    /// Takes one remote write of a tenant. Dropped, it stays charged.
+    pub async fn push(
+        &self,
+        tenant: &TenantId,
+        write: RemoteWrite,
+        now: Now,
+    ) -> Result<Answer, PushError> {
+        let request_id = write.request_id.clone();
+        let outcome = self.push_story(tenant, write, now).await;
+        if let Some((kind, reason, text)) = refusal(&outcome) {
+            let refusal = Refusal { kind, tenant, reason, text: &text, request_id: &request_id };
+            self.refusals.tell(refusal, now);
+        }
+        outcome
+    }
 
-fn prepare_request<E>(body: &[u8]) -> Result<Fit, PushError<E>> {
-    let unreadable = |error: DecodeError| PushError::Unreadable(error.into());
-    let mut arena = Vec::new();
-    let mut request = WriteRequest::new(body, &mut arena).map_err(unreadable)?;
-    let mut edits = Vec::new();
-    let mut number = 0;
-    let mut failure = None;
-    while let Some(series) = request.next_series().map_err(unreadable)? {
-        match judge(&series, body) {
-            Ok(None) => {}
-            Ok(Some(labels)) => edits.push((number, Edit::Relabel(labels))),
-            Err(Unfit::EmptyLabels) => return Err(PushError::EmptyLabels),
-            Err(Unfit::Invalid(text)) => {
-                failure.get_or_insert(text);
-                edits.push((number, Edit::Drop));
+    async fn push_story(
+        &self,
+        tenant: &TenantId,
+        write: RemoteWrite,
+        now: Now,
+    ) -> Result<Answer, PushError> {
+        // The instance first: what it cannot bear it does not even look at.
+        let _in_flight = self.admission.admit(self.sink.requests_in_flight())?;
+        let overrides = self.overrides.snapshot();
+        let account = Account::new(tenant, &overrides, now);
+        let decoded = self.decode(&write, account.limits)?;
+        let counters = self.tenants.enter(tenant, now);
+        counters.came_in(&decoded.summary);
+
+        // One bad series does not sink the others; the first failure is the answer's text.
+        let mut prepared = preparation::prepare(tenant, &decoded.body)?;
+        counters.discarded(&prepared.discarded);
+        counters.received(&prepared.counts);
+        let invalid = prepared.failure.take().map(|text| Partly::Invalid { text });
+        let mut has_losses = invalid.is_some() || prepared.has_losses();
+        if prepared.is_empty() {
+            return Ok(Answer::Taken { written: Written::default(), partly: invalid });
+        }
+
+        // The tenant's rate refuses the request whole.
+        let mut charges = self.charge(account, &counters, &prepared)?;
+        self.admission.admitted(prepared.counts.total());
+
+        // The rate of native histograms refuses these alone, and its text goes before.
+        let histograms = prepared.counts.histograms;
+        let mut partly = invalid;
+        if let Err(refused) = self.rates.charge_histograms(account, histograms, &mut charges) {
+            counters.discarded_samples(refused.reason, histograms);
+            let gone = prepared.drop_histograms(self.histogram_rule());
+            self.rates.give_back_part(account, &mut charges, gone);
+            if prepared.is_empty() {
+                return Err(PushError::OverRate(refused));
+            }
+            has_losses = true;
+            partly = Some(Partly::Refused(refused));
+        }
+
+        let written = Written::of(&prepared.counts);
+        match self.sink.send(tenant, Outgoing { write, prepared, has_losses }).await {
+            Ok(Sent::Stored) => Ok(Answer::Taken { written, partly }),
+            Ok(Sent::Answered(answer)) => Ok(Answer::Passed(answer)),
+            Err(error) => {
+                if error.is_unprocessed() {
+                    self.rates.give_back(tenant, charges, self.clock.now().steady_ns);
+                }
+                Err(error.into())
             }
         }
-        number += 1;
     }
-    if edits.is_empty() {
-        return Ok(Fit { body: None, failure });
-    }
-    let mut edits = edits.into_iter().peekable();
-    let body = rewrite(body, |number| match edits.next_if(|(edited, _)| *edited == number) {
-        Some((_, edit)) => edit,
-        None => Edit::Keep,
-    });
-    Ok(Fit { body: Some(body), failure })
-}
 
-/// Most labels of a series that is looked at at all: sorting more would cost memory that the
-/// request's size does not bound.
-const LABELS_MAX: usize = 1000;
-
-/// Why a series goes to no ingester. The texts are Cortex's.
-enum Unfit {
-    EmptyLabels,
-    Invalid(String),
-}
-
-/// The labels that a series has to get instead of its own, if any.
-fn judge(series: &Series, body: &[u8]) -> Result<Option<LabelsBuf>, Unfit> {
-    let count = series.raw_labels(body).take(LABELS_MAX + 1).count();
-    if count > LABELS_MAX {
-        let text = format!("series has too many labels (more than {LABELS_MAX})");
-        return Err(Unfit::Invalid(text));
+    /// Counts a request whose kind is known, whatever becomes of it.
+    pub fn came(&self, kind: RequestKind) {
+        self.requests.came(kind);
     }
-    let mut raw = series.raw_labels(body);
-    let Some(first) = raw.next() else {
-        return Err(Unfit::EmptyLabels);
-    };
-    let has_empty = first.1.is_empty() || raw.any(|(_, value)| value.is_empty());
-    let in_order = series.names_in_order(body);
-    let mut pairs: Vec<_> = Vec::new();
-    let replaced = if has_empty || !in_order {
-        pairs.extend(series.raw_labels(body));
-        prepare(&mut pairs);
-        Some(LabelsBuf::from_pairs(pairs.iter().copied()))
-    } else {
-        None
-    };
-    let labels = match &replaced {
-        Some(labels) => labels.as_labels(),
-        None => series.labels(body, &[]),
-    };
-    if labels.metric_name().is_empty() {
-        return Err(Unfit::Invalid("sample missing metric name".to_owned()));
-    }
-    if let Some(name) = labels.duplicate_name() {
-        let metric = metric_text(labels);
-        let (name, metric) = (Quoted(name), Quoted(metric.as_bytes()));
-        return Err(Unfit::Invalid(format!("duplicate label name: {name} metric {metric}")));
-    }
-    Ok(replaced)
-}
 
-/// A series as validation errors name it: the metric, then its other labels.
-fn metric_text(labels: Labels<'_>) -> String {
-    let mut metric = None;
-    let others = labels.iter().filter(|(name, value)| {
-        let is_metric = metric.is_none() && *name == METRIC_NAME;
-        if is_metric {
-            metric = Some(*value);
+    /// The tenant's main bucket as it stands; `None` before its first request.
+    pub fn budget(&self, tenant: &TenantId) -> Option<BucketView> {
+        self.rates.view(tenant, self.clock.now())
+    }
+
+    /// Once per [`RATE_INTERVAL`].
+    pub fn tick(&self) {
+        self.admission.tick();
+    }
+
+    /// Once a minute: forgets tenants that are idle and owe nothing.
+    pub fn sweep(&self, now: Now) {
+        self.rates.sweep(now);
+        self.tenants.sweep(now);
+    }
+
+    pub fn read_metrics(&self, families: &mut Families) {
+        self.admission.read_metrics(families);
+        self.requests.read_metrics(families);
+        self.tenants.read_metrics(families);
+        self.rates.read_metrics(families);
+        self.sink.read_metrics(families);
+        if self.sink.is_counted_behind() {
+            families.leave_out(&counters::UPSTREAMS_OWN);
         }
-        !is_metric
-    });
-    let others: Vec<_> = others
-        .map(|(name, value)| format!("{}={}", String::from_utf8_lossy(name), Quoted(value)))
-        .collect();
-    let metric = String::from_utf8_lossy(metric.unwrap_or_default());
-    if others.is_empty() {
-        metric.into_owned()
-    } else {
-        format!("{metric}{{{}}}", others.join(", "))
+    }
+
+    fn decode(&self, write: &RemoteWrite, limits: &Limits) -> Result<Decoded, RemoteWriteError> {
+        let options = Options {
+            recv_bytes_max: self.config.max_recv_msg_size,
+            v2_enabled: self.config.remote_writev2_enabled,
+            accept_unknown_content_type: self.config.accept_unknown_remote_write_content_type,
+            type_and_unit_labels: limits.enable_type_and_unit_labels,
+            start_timestamp: limits.enable_start_timestamp,
+        };
+        remote_write::decode(write.protocol.headers(), &write.body, &options)
+    }
+
+    fn charge(
+        &self,
+        account: Account<'_>,
+        counters: &TenantCounters,
+        prepared: &Prepared<'_>,
+    ) -> Result<Charges, PushError> {
+        self.rates.charge(account, &prepared.counts).map_err(|refused| {
+            counters.discarded_whole(refused.reason, &prepared.counts);
+            PushError::OverRate(refused)
+        })
+    }
+
+    fn histogram_rule(&self) -> HistogramRule {
+        if self.parity { HistogramRule::WholeSeries } else { HistogramRule::HistogramsOnly }
     }
 }
 
-/// A text as Go's `%q` writes it, cut to the length that validation errors show.
-struct Quoted<'a>(&'a [u8]);
+impl Written {
+    fn of(counts: &Counts) -> Self {
+        Self {
+            samples: counts.samples,
+            histograms: counts.histograms,
+            exemplars: counts.exemplars,
+        }
+    }
+}
 
-/// Longest quoted text of a validation error, in characters.
-const QUOTED_CHARS_MAX: usize = 200;
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = String::from_utf8_lossy(self.0);
-        let shown: String = text.chars().take(QUOTED_CHARS_MAX).collect();
-        write_quoted(f, shown.as_bytes())
+/// What of an outcome is worth a line in the log: its kind, the reason, and the text.
+fn refusal(
+    outcome: &Result<Answer, PushError>,
+) -> Option<(Kind, &'static str, Cow<'_, str>)> {
+    let partly = match outcome {
+        Ok(Answer::Passed(_)) | Ok(Answer::Taken { partly: None, .. }) => return None,
+        Ok(Answer::Taken { partly: Some(partly), .. }) => partly,
+        Err(error) => {
+            let (kind, reason) = match error {
+                PushError::Overload(overload) => (Kind::Instance, overload.reason()),
+                PushError::OverRate(refused) => (Kind::Rate, refused.reason),
+                PushError::Unreadable(_) => (Kind::Invalid, "unreadable"),
+                PushError::Unfit(_) => (Kind::Invalid, "unfit"),
+                PushError::Sink(_) => (Kind::Sink, "not stored"),
+            };
+            return Some((kind, reason, error.to_string().into()));
+        }
+    };
+    match partly {
+        Partly::Invalid { text } => Some((Kind::Invalid, "invalid", text.into())),
+        Partly::Refused(refused) => {
+            Some((Kind::Histograms, refused.reason, refused.text.as_str().into()))
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::clock::Now;
 use crate::ingester::admission::Permit;
 use crate::ingester::push::{Push, Request, Scratch, Tally};
-use crate::ingester::rates::Charges;
+use crate::ingester::rates::{ChargedBy, Charges};
 use crate::ingester::tenants::Visit;
 use crate::ingester::{Ingester, PushError, Pushed, SCRATCH, texts};
 use crate::labels::Identity;
@@ -93,7 +93,7 @@ impl Ingester {
         let standing = tenant.standing.load();
         let rules = self.series_rules(instance);
         let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
-        let charges = self.charge(&mut push, &request)?;
+        let charges = self.charge(&mut push, &request, ChargedBy::Nobody)?;
         let rate_limited = push.has_failed();
         let admitted = push.admit(scratch);
         let strips_histograms = standing.limits.enable_native_histograms && !push.takes_histograms;

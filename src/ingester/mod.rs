@@ -34,6 +34,7 @@ mod tests;
 mod texts;
 pub mod views;
 
+pub use rates::ChargedBy;
 pub use texts::MAX_SERIES;
 
 use std::cell::RefCell;
@@ -188,11 +189,23 @@ impl Ingester {
     ///
     /// Synchronous. With a store it may wait for the disk, so not for a thread of the runtime.
     pub fn push(&self, id: &TenantId, body: &[u8], now: Now) -> Result<Pushed, PushError> {
+        self.push_from(ChargedBy::Nobody, id, body, now)
+    }
+
+    /// The same, for who may have charged the tenant already.
+    pub fn push_from(
+        &self,
+        charged_by: ChargedBy,
+        id: &TenantId,
+        body: &[u8],
+        now: Now,
+    ) -> Result<Pushed, PushError> {
         self.check_running()?;
         let overrides = self.overrides.load();
         let _in_flight = self.admit(overrides.instance())?;
         SCRATCH.with_borrow_mut(|scratch| {
-            let outcome = self.push_admitted(id, body, overrides.instance(), scratch, now);
+            let instance = overrides.instance();
+            let outcome = self.push_admitted(charged_by, id, body, instance, scratch, now);
             scratch.trim();
             outcome
         })
@@ -200,6 +213,7 @@ impl Ingester {
 
     fn push_admitted(
         &self,
+        charged_by: ChargedBy,
         id: &TenantId,
         body: &[u8],
         instance: &InstanceLimits,
@@ -212,7 +226,7 @@ impl Ingester {
         let standing = tenant.standing.load();
         let rules = self.series_rules(instance);
         let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
-        let charges = self.charge(&mut push, &request)?;
+        let charges = self.charge(&mut push, &request, charged_by)?;
         let noted = self.note_metadata(&tenant, &standing, &request, now);
         let rate_limited = push.has_failed();
         match push.run(scratch, &noted) {

@@ -44,6 +44,34 @@ pub fn rewrite(body: &[u8], mut edit: impl FnMut(usize) -> Edit) -> Vec<u8> {
     kept
 }
 
+/// Appends the field of a series without its native histograms. `field` has been found sound.
+pub fn push_without_histograms(out: &mut Vec<u8>, field: &[u8]) {
+    let mut cursor = Cursor::new(field);
+    if let Ok(Some(_)) = cursor.tag("TimeSeries")
+        && let Ok(message) = cursor.counted()
+    {
+        let mut rest = Vec::with_capacity(message.len());
+        push_other_fields(&mut rest, message, 4);
+        push_counted(out, 1, &rest);
+    }
+}
+
+/// Where each series and each metadata of a request lies: its field's number, and `start..end`
+/// with tag and length. `body` has been read and found sound.
+pub fn places(body: &[u8]) -> impl Iterator<Item = (i32, u32, u32)> + '_ {
+    let mut cursor = Cursor::new(body);
+    std::iter::from_fn(move || {
+        while let Ok(Some(tag)) = cursor.tag("WriteRequest") {
+            cursor.skip(tag).ok()?;
+            if matches!(tag.number, 1 | 3) {
+                // Fits: a longer body is not read at all.
+                return Some((tag.number, tag.start as u32, cursor.at() as u32));
+            }
+        }
+        None
+    })
+}
+
 /// A series' message with its labels replaced and put in front.
 fn relabelled(message: &[u8], labels: &LabelsBuf) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len());
