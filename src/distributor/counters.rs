@@ -267,6 +267,9 @@ impl TenantCounters {
         self.histograms_in.add(summary.histograms);
         self.exemplars_in.add(summary.exemplars);
         self.metadata_in.add(summary.metadata);
+        if summary.newest_ms > 0 {
+            self.latest_sample_ms.store(summary.newest_ms, Ordering::Relaxed);
+        }
     }
 
     /// Counts what validation let pass.
@@ -275,10 +278,6 @@ impl TenantCounters {
         self.histograms_received.add(counts.histograms);
         self.exemplars_received.add(counts.exemplars);
         self.metadata_received.add(counts.metadata);
-    }
-
-    pub fn saw_sample_of(&self, time_ms: i64) {
-        self.latest_sample_ms.store(time_ms, Ordering::Relaxed);
     }
 
     /// Counts what validation left out.

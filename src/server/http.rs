@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use ::http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{ConnectInfo, FromRequestParts, Query, State};
