@@ -50,8 +50,11 @@ fn main() {
     let body = snap::raw::Encoder::new().compress_vec(&body).expect("packs");
     println!("{SERIES} series each, {} bytes packed", body.len());
 
-    let runs =
-        [("admitted", gate, "in-limit", 200), ("TCP proxy", proxy, "in-limit", 200), ("refused", gate, "over", 429)];
+    let runs = [
+        ("admitted", gate, "in-limit", 200),
+        ("TCP proxy", proxy, "in-limit", 200),
+        ("refused", gate, "over", 429),
+    ];
     let mut micros = [const { Vec::new() }; 3];
     for _ in 0..rounds {
         for ((_, address, tenant, status), micros) in runs.iter().zip(&mut micros) {
@@ -80,7 +83,9 @@ fn main() {
         let measuring = latencies(gate, &body, calm);
         tokio::join!(flooding, measuring).1
     });
-    println!("p99 of a tenant within its limit: {unloaded:?} unloaded, {loaded:?} beside the flood");
+    println!(
+        "p99 of a tenant within its limit: {unloaded:?} unloaded, {loaded:?} beside the flood"
+    );
     println!("resident: {before_kib} KiB before the flood, {} KiB after", resident_kib());
 }
 
@@ -117,7 +122,8 @@ fn resident_kib() -> u64 {
 
 fn limits_file() -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
-    file.write_all(b"overrides: {over: {ingestion_rate: 1, ingestion_burst_size: 1}}").expect("write");
+    file.write_all(b"overrides: {over: {ingestion_rate: 1, ingestion_burst_size: 1}}")
+        .expect("write");
     file
 }
 

@@ -51,7 +51,7 @@ use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
 use crate::tls::{ServerTls, TlsError};
-use crate::upstream::http::HttpUpstreamStartError;
+use crate::upstream::distributor::HttpUpstreamStartError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;

@@ -31,8 +31,8 @@ use crate::server::config::{LogFormat, LogLevel, ServerConfig};
 /// every scraper's own limit, and it would be our memory that paid for it.
 pub const METRICS_TEXT_BYTES_MAX: usize = 256 << 20;
 
-/// Begins the names of families that more than one room counts into.
-const DISCARDS: &str = "cortex_discarded_";
+/// In the names of families that more than one room counts into.
+const DISCARDS: &str = "_discarded_";
 
 /// Why there is no text of the metrics.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ pub fn metrics_text(registry: &Registry) -> Result<String, MetricsTextError> {
 /// Adds up what two rooms of one process have discarded for the same reason: distributor and
 /// ingester count under one name, as in Cortex, and a sample may stand in the text only once.
 fn add_up_discards(families: &mut [MetricFamily]) {
-    for family in families.iter_mut().filter(|family| family.name().starts_with(DISCARDS)) {
+    for family in families.iter_mut().filter(|family| family.name().contains(DISCARDS)) {
         let mut sums: Vec<Metric> = Vec::new();
         // The registry has sorted them, so equal label sets are neighbours.
         for metric in family.take_metric() {

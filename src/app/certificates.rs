@@ -9,7 +9,7 @@ use crate::server::config::ServerConfig;
 use crate::server::drain::Drain;
 use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, TlsError, Watched};
 use crate::upstream::Upstream;
-use crate::upstream::http::HttpUpstream;
+use crate::upstream::distributor::HttpUpstream;
 
 /// One for each side that speaks TLS.
 #[derive(Clone)]

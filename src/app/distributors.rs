@@ -72,8 +72,7 @@ impl Member {
             RING_LAST_GOOD_MS,
         ));
         let sink = publisher(Arc::clone(&ring), Arc::clone(&wall_clock));
-        let watcher =
-            Watcher::spawn(kv.clone(), key.clone(), codec, Arc::clone(&wall_clock), sink);
+        let watcher = Watcher::spawn(kv.clone(), key.clone(), codec, Arc::clone(&wall_clock), sink);
         let means = Means {
             kv: kv.for_user("distributor-lifecycler"),
             key,

@@ -100,10 +100,7 @@ pub(super) fn shell(
 }
 
 /// The distributor, as the HTTP edge sees it.
-pub(super) fn distributor_calls(
-    distributor: &Arc<Distributor>,
-    clock: Clock,
-) -> DistributorCalls {
+pub(super) fn distributor_calls(distributor: &Arc<Distributor>, clock: Clock) -> DistributorCalls {
     let [pushed, asked, counted] = std::array::from_fn(|_| Arc::clone(distributor));
     DistributorCalls {
         push: Arc::new(move |tenant, write| {
@@ -121,9 +118,8 @@ pub(super) fn local_sink(ingester: &Arc<Ingester>, clock: Clock, work: Work) -> 
     Sink::Local(Arc::new(move |tenant, body| {
         let (ingester, work) = (Arc::clone(&ingester), work.clone());
         Box::pin(async move {
-            let push = move || {
-                ingester.push_from(ChargedBy::Distributor, &tenant, &body, clock.now())
-            };
+            let push =
+                move || ingester.push_from(ChargedBy::Distributor, &tenant, &body, clock.now());
             work.run(push).await??;
             Ok(())
         })

@@ -25,7 +25,7 @@ use crate::server::drain::Drainer;
 use crate::server::http;
 use crate::server::tenancy::Tenancy;
 use crate::telemetry;
-use crate::upstream::http::HttpUpstream;
+use crate::upstream::distributor::HttpUpstream;
 
 /// A running write gate. Tests start several of them side by side.
 pub struct WriteGate {

@@ -66,7 +66,9 @@ pub enum Target {
 /// Why a text names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("target {name} comes with a later release; this one knows all, ingester and distributor")]
+    #[error(
+        "target {name} comes with a later release; this one knows all, ingester and distributor"
+    )]
     Later { name: String },
     #[error("there is no target {name:?}; this release knows all, ingester and distributor")]
     Unknown { name: String },

@@ -245,8 +245,13 @@ fn enforcement_without_the_count_is_refused_at_start_naming_both_flags() {
 #[test]
 fn a_write_gate_needs_somebody_to_send_to_and_nobody_else_has_one() {
     let url = "-distributor.upstream-url=http://cortex:8080";
-    let config = serve(&["-target=distributor", url, "-distributor.ring.store=etcd",
-        "-distributor.ring.etcd.endpoints=a:1", "-distributor.ratelimit-headers=draft"]);
+    let config = serve(&[
+        "-target=distributor",
+        url,
+        "-distributor.ring.store=etcd",
+        "-distributor.ring.etcd.endpoints=a:1",
+        "-distributor.ratelimit-headers=draft",
+    ]);
     assert_eq!(config.target, Target::Distributor);
     assert_eq!(config.distributor.ring.kvstore.etcd.endpoints, ["a:1"]);
     assert_eq!(config.distributor.ratelimit_headers, crate::distributor::RateLimitHeaders::Draft);

@@ -6,7 +6,7 @@ use crate::distributor::admission::InstanceLimits;
 use crate::ring;
 use crate::ring::service_ring::ServiceRingConfig;
 use crate::units::Secret;
-use crate::upstream::http::config::{HttpUpstreamConfig, HttpUpstreamConfigError};
+use crate::upstream::distributor::config::{HttpUpstreamConfig, HttpUpstreamConfigError};
 
 /// Remote write, and how series are spread over the ring, under Cortex's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

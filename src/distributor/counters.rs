@@ -33,7 +33,6 @@ pub const UPSTREAMS_OWN: [&str; 8] = [
     "cortex_distributor_samples_in_total",
 ];
 
-
 /// What a request says it is: the `type` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]

@@ -31,7 +31,7 @@ use crate::exposition::Families;
 use crate::limits::{Limits, Overrides};
 use crate::ratelimit::BucketView;
 use crate::tenant::TenantId;
-use crate::upstream::http::{Answer as UpstreamAnswer, Passed};
+use crate::upstream::distributor::{Answer as UpstreamAnswer, Passed};
 use crate::wire::remote_write::{self, Decoded, Options, RemoteWriteError, Version};
 
 use admission::Admission;
@@ -41,9 +41,7 @@ use refusal_log::{Kind, Refusal, RefusalLog};
 use sink::{Outgoing, Sent};
 
 pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
-pub use config::{
-    DistributorConfig, DistributorConfigError, RateLimitHeaders, ShardingStrategy,
-};
+pub use config::{DistributorConfig, DistributorConfigError, RateLimitHeaders, ShardingStrategy};
 pub use counters::RequestKind;
 pub use preparation::PrepareError;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
@@ -281,18 +279,12 @@ impl Distributor {
 
 impl Written {
     fn of(counts: &Counts) -> Self {
-        Self {
-            samples: counts.samples,
-            histograms: counts.histograms,
-            exemplars: counts.exemplars,
-        }
+        Self { samples: counts.samples, histograms: counts.histograms, exemplars: counts.exemplars }
     }
 }
 
 /// What of an outcome is worth a line in the log: its kind, the reason, and the text.
-fn refusal(
-    outcome: &Result<Answer, PushError>,
-) -> Option<(Kind, &'static str, Cow<'_, str>)> {
+fn refusal(outcome: &Result<Answer, PushError>) -> Option<(Kind, &'static str, Cow<'_, str>)> {
     let partly = match outcome {
         Ok(Answer::Passed(_)) | Ok(Answer::Taken { partly: None, .. }) => return None,
         Ok(Answer::Taken { partly: Some(partly), .. }) => partly,

@@ -89,8 +89,7 @@ impl Rates {
         let limits = account.limits;
         let (rate, burst) = (limits.ingestion_rate, limits.ingestion_burst_size);
         let budget = || account.strategy.budget(rate, burst, self.healthy());
-        let taken =
-            self.items.take(account.tenant, counts.total(), account.now.steady_ns, budget);
+        let taken = self.items.take(account.tenant, counts.total(), account.now.steady_ns, budget);
         let samples = counts.samples + counts.histograms;
         let items = Items::Ingestion { samples, metadata: counts.metadata };
         match taken {

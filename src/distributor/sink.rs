@@ -15,7 +15,7 @@ use crate::distributor::RemoteWrite;
 use crate::distributor::prepared::Prepared;
 use crate::exposition::Families;
 use crate::tenant::TenantId;
-use crate::upstream::http::{Answer, HttpUpstream, HttpUpstreamError};
+use crate::upstream::distributor::{Answer, HttpUpstream, HttpUpstreamError};
 use crate::wire::remote_write::packed;
 
 /// The tenant's header, as every part of Cortex has it.

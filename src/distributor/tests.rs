@@ -31,16 +31,14 @@ struct Setup {
 }
 
 fn setup(rate: f64, burst: u64) -> Setup {
-    let limits =
-        Limits { ingestion_rate: rate, ingestion_burst_size: burst, ..Limits::default() };
+    let limits = Limits { ingestion_rate: rate, ingestion_burst_size: burst, ..Limits::default() };
     Setup { limits, config: DistributorConfig::default(), parity: false }
 }
 
 impl Setup {
     fn start(self) -> Bench {
         let behind = Arc::<Behind>::default();
-        let overrides =
-            Arc::new(Overrides::new(self.limits.clone(), IngesterLimits::default()));
+        let overrides = Arc::new(Overrides::new(self.limits.clone(), IngesterLimits::default()));
         let seen = Arc::clone(&behind);
         let sink: LocalPush = Arc::new(move |_, body| {
             let said = seen.says.lock().expect("lock").clone();

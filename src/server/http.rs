@@ -29,7 +29,7 @@ use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell
 use super::tenancy::Tenancy;
 use crate::distributor::RateLimitHeaders;
 use crate::tenant::{TenantId, TenantIdError};
-use crate::upstream::http::Passed;
+use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
 
 /// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes

@@ -19,7 +19,7 @@ use crate::ratelimit::{BucketView, RATE_UNLIMITED, retry_after_secs};
 use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
 use crate::upstream::UpstreamError;
-use crate::upstream::http::HttpUpstreamError;
+use crate::upstream::distributor::HttpUpstreamError;
 use crate::wire::remote_read::RemoteReadError;
 use crate::wire::remote_write::{Version, WRITTEN_HEADERS};
 use crate::wire::status::http_status_details;
@@ -138,7 +138,10 @@ impl From<ingester::PushError> for SinkError {
         // Nothing of these is kept, so nothing is to be paid for.
         let is_whole = matches!(
             error,
-            Told::NotRunning { .. } | Told::Overload(_) | Told::Whole { .. } | Told::RateLimited { .. }
+            Told::NotRunning { .. }
+                | Told::Overload(_)
+                | Told::Whole { .. }
+                | Told::RateLimited { .. }
         );
         let (status, text, wait_ns) = match PushError::from(error) {
             PushError::Unavailable { text } => return Self::Unavailable { text },
@@ -344,7 +347,7 @@ impl From<SinkError> for Refusal {
 }
 
 /// The answer of the distributor behind us, as it came.
-fn passed(answer: upstream::http::Answer) -> Response {
+fn passed(answer: upstream::distributor::Answer) -> Response {
     let mut response = (answer.status, answer.body).into_response();
     *response.headers_mut() = answer.headers;
     response

@@ -1,5 +1,5 @@
 //! What lies behind us: the way to the one upstream, as a pool of HTTP/2 connections, and
-//! `http`, the way to a distributor.
+//! `distributor`, the way to a distributor.
 //!
 //! [`Upstream::call`] sends a request as it came and gives back the answer as it comes, both
 //! piece by piece; [`Upstream::ask`] and [`Upstream::ask_stream`] put questions of our own.
@@ -17,7 +17,7 @@ mod ask;
 mod budget;
 pub mod config;
 mod dial;
-pub mod http;
+pub mod distributor;
 pub mod page;
 mod pool;
 mod send;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ::http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tokio::time::Instant;
 
@@ -177,7 +177,7 @@ pub fn deadline(headers: &HeaderMap) -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
-    use ::http::HeaderValue;
+    use http::HeaderValue;
 
     use super::*;
 

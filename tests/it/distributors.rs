@@ -19,7 +19,7 @@ use freehold::ring::watcher::{RingRead, Taken, Watcher};
 use freehold::ring::{Published, Ring, RingSettings};
 use freehold::tenant::TenantId;
 use freehold::units::Millis;
-use freehold::upstream::http::Passed;
+use freehold::upstream::distributor::Passed;
 use freehold::wire::proto::cortexpb;
 use freehold::wire::remote_write::Version;
 use freehold::wire::ring_desc;
@@ -184,7 +184,8 @@ fn check_within_2_percent(admitted: u64, expect: f64) {
 async fn two_share_a_global_rate_and_one_that_is_killed_leaves_its_share() {
     let timeline = Arc::new(Timeline(Instant::now()));
     let store = InMemoryKv::default();
-    let (first, mut second) = (join("gate-1", &store, &timeline), join("gate-2", &store, &timeline));
+    let (first, mut second) =
+        (join("gate-1", &store, &timeline), join("gate-2", &store, &timeline));
     while first.healthy() != 2 || second.healthy() != 2 {
         assert!(timeline.0.elapsed() < Duration::from_secs(60), "two members");
         sleep(Duration::from_millis(100)).await;

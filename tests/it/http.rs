@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use freehold::distributor::{Answer as Taken, PushError, RateLimitHeaders, SinkError, Written};
+use freehold::ratelimit::BucketView;
 use freehold::server::Drained;
 use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::{Drain, Drainer};
 use freehold::server::http::{ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls, Tenant};
 use freehold::server::http::{router, serve};
 use freehold::server::listen::Listener;
-use freehold::distributor::{Answer as Taken, PushError, RateLimitHeaders, SinkError, Written};
-use freehold::ratelimit::BucketView;
 use freehold::server::seam::{DistributorCalls, RemoteWrite};
 use freehold::server::tenancy::Tenancy;
 use freehold::tenant::TenantId;
@@ -246,15 +246,10 @@ async fn budgets_are_told_in_the_form_that_was_asked_for() {
         }
     };
     let half = BucketView { credits: 50.5, rate: 10.0, burst: 100 };
-    let draft = [
-        ("ratelimit-policy", "\"tenant\";q=100;w=10"),
-        ("ratelimit", "\"tenant\";r=50;t=5"),
-    ];
-    let legacy = [
-        ("x-ratelimit-limit", "100"),
-        ("x-ratelimit-remaining", "50"),
-        ("x-ratelimit-reset", "5"),
-    ];
+    let draft =
+        [("ratelimit-policy", "\"tenant\";q=100;w=10"), ("ratelimit", "\"tenant\";r=50;t=5")];
+    let legacy =
+        [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "5")];
     check(RateLimitHeaders::Draft, half, &draft, &["x-ratelimit-limit"]).await;
     check(RateLimitHeaders::Legacy, half, &legacy, &["ratelimit"]).await;
     check(RateLimitHeaders::Off, half, &[], &["ratelimit", "x-ratelimit-limit"]).await;

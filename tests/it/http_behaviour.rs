@@ -20,7 +20,7 @@ use freehold::distributor::{Distributor, Parts, Peers, RateLimitHeaders, Sink};
 use freehold::exposition::Families;
 use freehold::ingester::{ChargedBy, Ingester, Role};
 use freehold::labels::IdentityHasher;
-use freehold::limits::Overrides;
+use freehold::limits::{Limits, Overrides};
 use freehold::ring::model::{Instance, InstanceState, RingModel, RingReading};
 use freehold::ring::{Ring, RingSettings};
 use freehold::server::drain::Drainer;
@@ -95,7 +95,9 @@ impl Bench {
         let store = Store::open(store).expect("a store");
         let mut settings = config("").ingester;
         settings.limits_parity = parity;
-        let limits = config("").limits;
+        // The recorded Cortex had no limits of series of its own.
+        let limits =
+            Limits { max_series_per_user: 0, max_series_per_metric: 0, ..config("").limits };
         let overrides = Arc::new(Overrides::new(limits, settings.instance_limits.clone()));
         let ring = Ring::new(
             RingSettings {
@@ -173,8 +175,7 @@ impl Bench {
                 if tenant.as_str() == "held" {
                     gate.notified().await;
                 }
-                let push =
-                    move || ingester.push_from(ChargedBy::Distributor, &tenant, &body, now);
+                let push = move || ingester.push_from(ChargedBy::Distributor, &tenant, &body, now);
                 work.run(push).await??;
                 Ok(())
             })
@@ -344,8 +345,7 @@ async fn replay(parity: bool) {
             (is_rate_limit && name == "content-length") || answer.headers.get(name) == Some(value)
         });
         let same_counts = is_rate_limit || counts_match(case, &before, &server.counters());
-        let is_same =
-            answer.status == expect.status && same_body && same_headers && same_counts;
+        let is_same = answer.status == expect.status && same_body && same_headers && same_counts;
         if WITHOUT_VALIDATION.contains(&name) == is_same {
             let after = server.counters();
             let moved: BTreeMap<_, _> = after

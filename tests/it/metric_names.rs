@@ -12,7 +12,7 @@ use freehold::distributor::{
 use freehold::exposition::Families;
 use freehold::limits::{InstanceLimits, Limits, Overrides};
 use freehold::tenant::TenantId;
-use freehold::upstream::http::Passed;
+use freehold::upstream::distributor::Passed;
 use freehold::wire::proto::cortexpb;
 use freehold::wire::remote_write::Version;
 use prost::Message as _;
@@ -70,10 +70,8 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
         clock: Clock::start(),
         recheck_period: Duration::from_secs(10),
     });
-    let label = |name: &str, value: &str| cortexpb::LabelPair {
-        name: name.into(),
-        value: value.into(),
-    };
+    let label =
+        |name: &str, value: &str| cortexpb::LabelPair { name: name.into(), value: value.into() };
     let one = cortexpb::TimeSeries {
         labels: vec![label("__name__", "m")],
         samples: vec![cortexpb::Sample { timestamp_ms: 5, ..Default::default() }],
@@ -83,10 +81,8 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
         }],
         ..Default::default()
     };
-    let metadata = cortexpb::MetricMetadata {
-        metric_family_name: "m".into(),
-        ..Default::default()
-    };
+    let metadata =
+        cortexpb::MetricMetadata { metric_family_name: "m".into(), ..Default::default() };
     for count in [1, 20] {
         let request = cortexpb::WriteRequest {
             timeseries: vec![one.clone(); count],

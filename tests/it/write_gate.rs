@@ -231,7 +231,10 @@ async fn version_two_goes_on_as_it_came() {
     let answer = send(gate.http_address, &head, &body).await;
     assert_eq!(answer.status, 204, "{answer:?}");
     let got = stub.last();
-    assert_eq!((got.body.as_ref(), &got.headers["content-type"]), (&body[..], &kind.parse().unwrap()));
+    assert_eq!(
+        (got.body.as_ref(), &got.headers["content-type"]),
+        (&body[..], &kind.parse().unwrap())
+    );
     gate.stop().await.expect("stops");
 }
 

@@ -138,8 +138,7 @@ impl HttpUpstreamConfig {
             "" => self.address()?.host,
             name => name.to_owned(),
         };
-        ServerName::try_from(name.clone())
-            .map_err(|_| HttpUpstreamConfigError::ServerName { name })
+        ServerName::try_from(name.clone()).map_err(|_| HttpUpstreamConfigError::ServerName { name })
     }
 }
 

@@ -211,9 +211,8 @@ impl HttpUpstream {
         inner.admit()?;
         let _in_flight = inner.enter(body.len() as u64)?;
         let timed = timeout(inner.timeout, inner.exchange(request)).await;
-        let outcome = timed.unwrap_or(Err(HttpUpstreamError::DeadlineExceeded {
-            timeout: inner.timeout,
-        }));
+        let outcome =
+            timed.unwrap_or(Err(HttpUpstreamError::DeadlineExceeded { timeout: inner.timeout }));
         inner.count(&outcome);
         outcome
     }
@@ -330,12 +329,13 @@ impl Inner {
         };
         self.back_off().connected();
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
-            match error.is::<LengthLimitError>() {
-                true => HttpUpstreamError::AnswerTooLarge,
-                false => HttpUpstreamError::Broken { cause: error.to_string() },
-            }
-        })?;
+        let body =
+            Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
+                match error.is::<LengthLimitError>() {
+                    true => HttpUpstreamError::AnswerTooLarge,
+                    false => HttpUpstreamError::Broken { cause: error.to_string() },
+                }
+            })?;
         Ok(Answer {
             status: head.status,
             headers: end_to_end(&head.headers),
