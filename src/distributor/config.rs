@@ -112,7 +112,7 @@ impl DistributorConfig {
             return Err(DistributorConfigError::NothingReceived);
         }
         let rate = self.instance_limits.max_ingestion_rate;
-        if !(rate >= 0.0) {
+        if rate < 0.0 || rate.is_nan() {
             return Err(DistributorConfigError::IngestionRate { rate: rate.to_string() });
         }
         self.upstream.validate()?;

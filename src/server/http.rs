@@ -228,7 +228,7 @@ impl HttpEdge {
     async fn remote_write(&self, head: &Parts, body: Body) -> Result<Response, Response> {
         let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
-        let protocol = self.protocol(headers)?;
+        let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
         // A name that is none is told of before a body of version 2, and after one of version 1.
         let (tenant, body) = match protocol {
             Version::V1 => {
@@ -265,7 +265,7 @@ impl HttpEdge {
         read_body(body, settings.body_bytes_max, settings.body_wait).await
     }
 
-    fn protocol(&self, headers: &HeaderMap) -> Result<Version, Response> {
+    fn protocol(&self, headers: &HeaderMap) -> Result<Version, String> {
         let settings = &self.remote_write;
         let content_type = header_text(headers, header::CONTENT_TYPE);
         let content_encoding = header_text(headers, header::CONTENT_ENCODING);
@@ -279,7 +279,7 @@ impl HttpEdge {
         {
             (distributor.came)(kind);
         }
-        given.version(accepted).map_err(|error| http_error(415, &error.to_string()))
+        given.version(accepted).map_err(|error| error.to_string())
     }
 }
 
