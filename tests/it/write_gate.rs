@@ -26,10 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Stub {
     received: Arc<Mutex<Vec<Received>>>,
     /// What it answers next; after that 200.
-    says: Arc<Mutex<Option<(u16, &'static str, &'static str)>>>,
+    says: Arc<Mutex<Option<Said>>>,
     /// It never answers.
     hangs: Arc<Mutex<bool>>,
 }
+
+/// Status, body, and the value of a header of its own.
+type Said = (u16, &'static str, &'static str);
 
 #[derive(Clone, Debug)]
 struct Received {
