@@ -28,6 +28,16 @@ impl Certificates {
         })
     }
 
+    /// Those of a process that only forwards writes, to whom `upstream` is for.
+    pub fn of_gate(
+        config: &ServerConfig,
+        upstream: Option<&Arc<ClientTls>>,
+    ) -> Result<Self, TlsError> {
+        let min = config.tls_min_version;
+        let http = tls::server("server_http", &config.http_tls_config, min, "http/1.1")?;
+        Ok(Self { http, grpc: None, upstream: upstream.cloned() })
+    }
+
     pub fn follow(&self, tasks: &mut JoinSet<()>, drain: &Drain) {
         for listener in self.http.iter().chain(&self.grpc) {
             follow(listener, tasks, drain);

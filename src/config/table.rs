@@ -4,6 +4,8 @@
 //! path. Names are without dashes; one dash or two are accepted.
 
 mod distributor;
+mod distributor_ring;
+mod distributor_upstream;
 mod general;
 mod ingester;
 mod ingester_client;
@@ -22,6 +24,8 @@ pub const FLAGS: &[Group] = &[
     general::FLAGS,
     server::FLAGS,
     distributor::FLAGS,
+    distributor_upstream::FLAGS,
+    distributor_ring::FLAGS,
     owned_series::FLAGS,
     ingester::FLAGS,
     ingester_client::FLAGS,

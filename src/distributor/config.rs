@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::distributor::admission::InstanceLimits;
+use crate::ring;
+use crate::ring::service_ring::ServiceRingConfig;
 use crate::units::{Millis, Secret};
+use crate::upstream::distributor::config::{HttpUpstreamConfig, HttpUpstreamConfigError};
 use crate::upstream::ingesters::IngestersSettings;
 
 /// Remote write, and how series are spread over the ring, under Cortex's names.
@@ -16,6 +20,18 @@ pub struct DistributorConfig {
     pub remote_writev2_enabled: bool,
     /// Read a body of another content type as remote write 1.0 instead of answering 415.
     pub accept_unknown_remote_write_content_type: bool,
+
+    /// Limits of this process over all tenants.
+    pub instance_limits: InstanceLimits,
+    /// Cortex's behaviour wherever that of the distributor differs on purpose; `-limits.parity`
+    /// asks for it everywhere.
+    pub limits_parity: bool,
+    /// Whether answers tell senders what is left of their tenant's budget.
+    pub ratelimit_headers: RateLimitHeaders,
+    /// The distributor that stands behind us.
+    pub upstream: HttpUpstreamConfig,
+    /// Who shares the rates of the global strategy.
+    pub ring: ServiceRingConfig,
 
     pub sharding_strategy: ShardingStrategy,
     /// Ring keys from all labels instead of tenant and metric name only.
@@ -60,6 +76,18 @@ pub enum ShardingStrategy {
     ShuffleSharding,
 }
 
+/// In which form answers tell what is left of a tenant's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RateLimitHeaders {
+    #[default]
+    Off,
+    /// `RateLimit` and `RateLimit-Policy` of the IETF's draft.
+    Draft,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    Legacy,
+}
+
 /// Settings of the distributor that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DistributorConfigError {
@@ -67,6 +95,15 @@ pub enum DistributorConfigError {
     NothingReceived,
     #[error("{flag} must be more than 0")]
     Zero { flag: &'static str },
+    #[error(
+        "-distributor.instance-limits.max-ingestion-rate is {rate}; it must be 0 or more, and 0 \
+         is no limit"
+    )]
+    IngestionRate { rate: String },
+    #[error(transparent)]
+    Upstream(#[from] HttpUpstreamConfigError),
+    #[error("the distributors' ring (-distributor.ring.*) cannot be used")]
+    Ring(#[from] ring::config::ConfigError),
 }
 
 impl Default for PoolConfig {
@@ -81,6 +118,11 @@ impl Default for DistributorConfig {
             max_recv_msg_size: 100 << 20,
             remote_writev2_enabled: true,
             accept_unknown_remote_write_content_type: false,
+            instance_limits: InstanceLimits::default(),
+            limits_parity: false,
+            ratelimit_headers: RateLimitHeaders::Off,
+            upstream: HttpUpstreamConfig::default(),
+            ring: ServiceRingConfig::default(),
             sharding_strategy: ShardingStrategy::Default,
             shard_by_all_labels: true,
             extend_writes: true,
@@ -118,6 +160,12 @@ impl DistributorConfig {
         if let Some((flag, _)) = positive.into_iter().find(|(_, number)| *number == 0) {
             return Err(DistributorConfigError::Zero { flag });
         }
+        let rate = self.instance_limits.max_ingestion_rate;
+        if rate < 0.0 || rate.is_nan() {
+            return Err(DistributorConfigError::IngestionRate { rate: rate.to_string() });
+        }
+        self.upstream.validate()?;
+        self.ring.validate()?;
         Ok(())
     }
 }

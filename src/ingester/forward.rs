@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::clock::Now;
 use crate::ingester::admission::Permit;
 use crate::ingester::push::{Request, Scratch, Tally};
-use crate::ingester::rates::Charges;
+use crate::ingester::rates::{ChargedBy, Charges};
 use crate::ingester::tenants::Visit;
 use crate::ingester::{Ingester, PushError, Pushed, texts};
 use crate::labels::Identity;
@@ -83,7 +83,8 @@ impl Ingester {
     ) -> Result<Judged, PushError> {
         let (request, tenant) = self.read_and_enter(id, body, instance, scratch, now)?;
         let standing = tenant.standing.load();
-        let (mut push, charges) = self.begin(&tenant, &standing, &request, instance, now)?;
+        let (mut push, charges) =
+            self.begin(ChargedBy::Nobody, &tenant, &standing, &request, instance, now)?;
         let rate_limited = push.has_failed();
         let admitted = push.admit(scratch);
         let strips_histograms = standing.limits.enable_native_histograms && !push.takes_histograms;

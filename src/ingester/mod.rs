@@ -34,6 +34,7 @@ mod tests;
 mod texts;
 pub mod views;
 
+pub use rates::ChargedBy;
 pub use texts::MAX_SERIES;
 
 use std::cell::RefCell;
@@ -193,8 +194,19 @@ impl Ingester {
     ///
     /// Synchronous. With a store it may wait for the disk, so not for a thread of the runtime.
     pub fn push(&self, id: &TenantId, body: &[u8], now: Now) -> Result<Pushed, PushError> {
+        self.push_from(ChargedBy::Nobody, id, body, now)
+    }
+
+    /// The same, for who may have charged the tenant already.
+    pub fn push_from(
+        &self,
+        charged_by: ChargedBy,
+        id: &TenantId,
+        body: &[u8],
+        now: Now,
+    ) -> Result<Pushed, PushError> {
         self.admitted(|instance, scratch, _in_flight| {
-            self.push_admitted(id, body, instance, scratch, now)
+            self.push_admitted(charged_by, id, body, instance, scratch, now)
         })
     }
 
@@ -231,6 +243,7 @@ impl Ingester {
     /// The push under the rules of this moment, charged to its tenant's rates.
     fn begin<'a>(
         &'a self,
+        charged_by: ChargedBy,
         tenant: &'a Tenant,
         standing: &'a Standing,
         request: &Request<'a>,
@@ -239,12 +252,13 @@ impl Ingester {
     ) -> Result<(Push<'a>, Charges), PushError> {
         let rules = self.series_rules(instance);
         let mut push = Push::new(self, tenant, standing, request, rules, now);
-        let charges = self.charge(&mut push, request)?;
+        let charges = self.charge(&mut push, request, charged_by)?;
         Ok((push, charges))
     }
 
     fn push_admitted(
         &self,
+        charged_by: ChargedBy,
         id: &TenantId,
         body: &[u8],
         instance: &InstanceLimits,
@@ -253,7 +267,8 @@ impl Ingester {
     ) -> Result<Pushed, PushError> {
         let (request, tenant) = self.read_and_enter(id, body, instance, scratch, now)?;
         let standing = tenant.standing.load();
-        let (push, charges) = self.begin(&tenant, &standing, &request, instance, now)?;
+        let (push, charges) =
+            self.begin(charged_by, &tenant, &standing, &request, instance, now)?;
         let noted = self.note_metadata(&tenant, &standing, &request, now);
         let rate_limited = push.has_failed();
         match push.run(scratch, &noted) {

@@ -1,4 +1,5 @@
-//! What lies behind us: the way to the one upstream, as a pool of HTTP/2 connections.
+//! What lies behind us: the way to the one upstream, as a pool of HTTP/2 connections, and
+//! `distributor`, the way to a distributor.
 //!
 //! For a distributor these are many: [`ingesters`] has one such pool for each of the ring.
 //!
@@ -19,6 +20,7 @@ mod ask;
 mod budget;
 pub mod config;
 mod dial;
+pub mod distributor;
 pub mod ingesters;
 pub mod page;
 mod pool;
