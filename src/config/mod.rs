@@ -162,7 +162,7 @@ impl Config {
         TenantId::parse(&self.no_auth_tenant)
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
-        self.distributor.validate()?;
+        self.distributor.validate(self.limits.ha_tracker_failover_timeout)?;
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
         self.limits.validate(Support {

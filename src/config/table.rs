@@ -5,8 +5,10 @@
 
 mod distributor;
 mod general;
+mod ha_tracker;
 mod ingester;
 mod limits;
+mod otlp;
 mod owned_series;
 mod ring;
 mod ring_stores;
@@ -21,6 +23,8 @@ pub const FLAGS: &[Group] = &[
     general::FLAGS,
     server::FLAGS,
     distributor::FLAGS,
+    ha_tracker::FLAGS,
+    otlp::FLAGS,
     owned_series::FLAGS,
     ingester::FLAGS,
     upstream::FLAGS,
@@ -37,6 +41,7 @@ pub(super) const RENAMED_KEYS: &[(&str, &str)] = &[
         "ingester.use_ingester_owned_series_for_limits",
         "ingester.owned_series_limit_enforcement_enabled",
     ),
+    ("distributor.otlp.enable_type_and_unit_labels", "limits.enable_type_and_unit_labels"),
     ("ingester.owned_series_update_interval", "ingester.active_series_metrics_update_period"),
 ];
 

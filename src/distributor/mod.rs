@@ -6,6 +6,8 @@
 //!
 //! Where the request goes is the caller's: with `-target=all` the ingester in this process.
 
+pub mod ha;
+
 mod config;
 mod prepared;
 
@@ -17,7 +19,7 @@ use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
 use crate::wire::rewrite::{Edit, rewrite};
 use crate::wire::write_request::{Series, WriteRequest};
 
-pub use config::{DistributorConfig, DistributorConfigError, ShardingStrategy};
+pub use config::{DistributorConfig, DistributorConfigError, OtlpConfig, ShardingStrategy};
 pub use prepared::{Counts, Discarded, Item, ItemKind, Prepared};
 
 /// Why a remote write was refused, or not taken whole.
