@@ -19,15 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use freehold::server::config::ServerConfig as Config;
-use freehold::server::drain::Drainer;
-use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
-use freehold::server::listen::Listener;
-use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
-use freehold::server::stream_auth::StreamKeys;
-use freehold::server::tenancy::Tenancy;
-use freehold::upstream::Upstream;
-use freehold::upstream::config::UpstreamConfig;
+use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats};
 use futures_util::future::BoxFuture;
 use h2::client::SendRequest;
 use http::{Request, Response};
@@ -37,8 +29,11 @@ use tonic::body::Body;
 use tonic::server::UnaryService;
 use tonic_prost::ProstCodec;
 
+use edge::runtime;
 use ingester::{NOW, NOW_MS, ingester};
 
+#[path = "shared/edge.rs"]
+mod edge;
 #[path = "shared/ingester.rs"]
 mod ingester;
 mod shared;
@@ -79,9 +74,9 @@ fn main() {
     let mut micros = [const { Vec::new() }; 5];
     for _ in 0..rounds {
         for ((_, address, encoding, body), micros) in runs.iter().zip(&mut micros) {
-            let before = server_cpu_ns();
+            let before = edge::cpu_ns(SERVER_THREAD);
             client.block_on(push(*address, encoding, body, requests));
-            micros.push((server_cpu_ns() - before) as f64 / 1000.0 / requests as f64);
+            micros.push((edge::cpu_ns(SERVER_THREAD) - before) as f64 / 1000.0 / requests as f64);
         }
     }
     for ((name, ..), micros) in runs.iter().zip(&mut micros) {
@@ -132,31 +127,6 @@ enum Behind {
     Upstream(SocketAddr),
 }
 
-fn runtime(name: &str) -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name(name)
-        .enable_all()
-        .build()
-        .expect("runtime")
-}
-
-/// CPU time of the server's threads, from the scheduler's own count.
-fn server_cpu_ns() -> u64 {
-    let mut total = 0;
-    for task in std::fs::read_dir("/proc/self/task").expect("Linux").flatten() {
-        let read = |file: &str| std::fs::read_to_string(task.path().join(file));
-        let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else {
-            continue; // the thread has ended
-        };
-        if name.trim() == SERVER_THREAD {
-            let cpu_ns = stat.split(' ').next().expect("a field");
-            total += cpu_ns.parse::<u64>().expect("nanoseconds");
-        }
-    }
-    total
-}
-
 fn start_edge(server: &Runtime, behind: Behind) -> SocketAddr {
     let stats = UserStats::default();
     let admitting = Arc::new(ingester());
@@ -180,30 +150,10 @@ fn start_edge(server: &Runtime, behind: Behind) -> SocketAddr {
         all_user_stats: Arc::new(Vec::new),
     };
     let upstream = match behind {
-        Behind::Upstream(address) => {
-            let config = UpstreamConfig { address: address.to_string(), ..Default::default() };
-            let _entered = server.enter();
-            Some(Upstream::new(&config).expect("a config"))
-        }
-        _ => None,
+        Behind::Upstream(address) => Some(address),
+        Behind::Nothing | Behind::Ingester => None,
     };
-    let settings = Settings {
-        tenancy: Tenancy::Header,
-        stream_keys: StreamKeys::default(),
-        receive_message_bytes_max: 4 << 20,
-        send_message_bytes_max: 4 << 20,
-        upstream,
-        stream_answer_within: std::time::Duration::from_secs(10),
-    };
-    let (listener, address) = server.block_on(listen());
-    // The servers run until the process ends.
-    server.spawn(async move {
-        let (_drainer, drain) = Drainer::new();
-        let health = HealthSwitch::new().await;
-        let edge = GrpcEdge::new(settings, calls, Work::Inline, &health, drain.clone());
-        serve(listener, edge, &Config::default(), drain).await
-    });
-    address
+    server.block_on(edge::start(calls, upstream))
 }
 
 fn start_rival(server: &Runtime) -> SocketAddr {
@@ -218,12 +168,6 @@ fn start_rival(server: &Runtime) -> SocketAddr {
         tonic::transport::Server::builder().serve_with_incoming(Rival, incoming).await
     });
     address
-}
-
-async fn listen() -> (Listener, SocketAddr) {
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
-    let address = listener.local_address().expect("bound");
-    (listener, address)
 }
 
 /// Pushes with a fixed number of requests in flight, and waits for all answers.

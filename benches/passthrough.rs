@@ -14,19 +14,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use freehold::server::config::ServerConfig;
-use freehold::server::drain::Drainer;
-use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
-use freehold::server::listen::Listener;
-use freehold::server::seam::{IngesterCalls, Pushed, UserStats, Work};
-use freehold::server::stream_auth::StreamKeys;
-use freehold::server::tenancy::Tenancy;
-use freehold::upstream::Upstream;
-use freehold::upstream::config::UpstreamConfig;
+use freehold::server::seam::{IngesterCalls, Pushed, UserStats};
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+
+use edge::runtime;
+
+#[path = "shared/edge.rs"]
+mod edge;
 
 /// Query streams at once, on one connection.
 const STREAMS: usize = 8;
@@ -61,10 +57,10 @@ fn main() {
     let mut seconds_per_gib = [const { Vec::new() }; 2];
     for _ in 0..rounds {
         for ((_, address), seconds) in runs.iter().zip(&mut seconds_per_gib) {
-            let before = middle_cpu_ns();
+            let before = edge::cpu_ns(MIDDLE_THREAD);
             let read = client.block_on(query(*address));
             assert_eq!(read, STREAMS * stream_bytes, "all of it, and no more");
-            seconds.push((middle_cpu_ns() - before) as f64 / 1e9 / total_gib);
+            seconds.push((edge::cpu_ns(MIDDLE_THREAD) - before) as f64 / 1e9 / total_gib);
         }
     }
     let mut medians = [0.0; 2];
@@ -77,31 +73,6 @@ fn main() {
         );
     }
     println!("pass-through / TCP proxy: {:.2}", medians[0] / medians[1]);
-}
-
-fn runtime(name: &str) -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name(name)
-        .enable_all()
-        .build()
-        .expect("runtime")
-}
-
-/// CPU time of the middle's threads, from the scheduler's own count.
-fn middle_cpu_ns() -> u64 {
-    let mut total = 0;
-    for task in std::fs::read_dir("/proc/self/task").expect("Linux").flatten() {
-        let read = |file: &str| std::fs::read_to_string(task.path().join(file));
-        let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else {
-            continue; // the thread has ended
-        };
-        if name.trim() == MIDDLE_THREAD {
-            let cpu_ns = stat.split(' ').next().expect("a field");
-            total += cpu_ns.parse::<u64>().expect("nanoseconds");
-        }
-    }
-    total
 }
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -162,30 +133,13 @@ async fn send_messages(mut respond: SendResponse<Bytes>, message: Bytes, stream_
 }
 
 async fn start_edge(upstream: SocketAddr) -> SocketAddr {
-    let config = UpstreamConfig { address: upstream.to_string(), ..UpstreamConfig::default() };
-    let settings = Settings {
-        tenancy: Tenancy::Header,
-        stream_keys: StreamKeys::default(),
-        receive_message_bytes_max: 4 << 20,
-        send_message_bytes_max: 4 << 20,
-        upstream: Some(Upstream::new(&config).expect("config")),
-        stream_answer_within: std::time::Duration::from_secs(10),
-    };
     let ingester = IngesterCalls {
         push: Arc::new(|_, _| Ok(Pushed::default())),
         judge: Arc::new(|_, _| unreachable!("no push is sent")),
         user_stats: Arc::new(|_| UserStats::default()),
         all_user_stats: Arc::new(Vec::new),
     };
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
-    let address = listener.local_address().expect("bound");
-    tokio::spawn(async move {
-        let (_drainer, drain) = Drainer::new();
-        let health = HealthSwitch::new().await;
-        let edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
-        serve(listener, edge, &ServerConfig::default(), drain).await
-    });
-    address
+    edge::start(ingester, Some(upstream)).await
 }
 
 async fn start_proxy(upstream: SocketAddr) -> SocketAddr {

@@ -8,10 +8,13 @@
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
 mod certificates;
+mod distributors;
 mod edges;
 mod following;
+mod ingester_ring;
 mod membership;
 mod shown;
+mod write_gate;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,26 +36,35 @@ use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::Overrides;
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
 use crate::ring::kv::KvSetupError;
+use crate::ring::kv::requests::RequestDurations;
 use crate::ring::lifecycler::{Lifecycler, LifecyclerHandle};
 use crate::ring::watcher::{self, Watcher};
 use crate::ring::{Ring, RingStatus};
 use crate::server::Drained;
 use crate::server::config::ServerConfigError;
-use crate::server::drain::Drainer;
+use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
-use crate::server::http;
+use crate::server::http::{self, HttpEdge};
 use crate::server::listen::Listener;
 use crate::server::read::{self, ReadEdge};
+use crate::server::room::Room;
 use crate::server::seam::Work;
+use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
 use crate::tls::{ServerTls, TlsError};
+use crate::upstream::distributor::HttpUpstreamStartError;
+use crate::upstream::ingesters::IngestersStartError;
+use crate::upstream::page::PageError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use certificates::Certificates;
+use distributors::{Member, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
 use membership::{Membership, follow_own_state};
+
+pub use write_gate::WriteGate;
 
 /// How long a ring that cannot be read stays in force.
 const RING_LAST_GOOD_MS: u64 = 10 * 60 * 1000;
@@ -79,6 +91,14 @@ pub enum AppError {
     RingStore(#[from] KvSetupError),
     #[error(transparent)]
     Upstream(#[from] UpstreamStartError),
+    #[error("cannot use -ingester.distributor-address")]
+    DistributorPage(#[from] PageError),
+    #[error(transparent)]
+    HttpUpstream(#[from] HttpUpstreamStartError),
+    #[error(transparent)]
+    Ingesters(#[from] IngestersStartError),
+    #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
+    DistributorRingReadOnly,
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]
@@ -91,12 +111,21 @@ pub enum AppError {
 
 /// Runs what the configuration names until `stop` is ready, then drains.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), AppError> {
-    let app = App::start(config).await?;
-    stop.await;
-    app.stop().await
+    match config.target {
+        Target::All | Target::Ingester => {
+            let app = App::start(config).await?;
+            stop.await;
+            app.stop().await
+        }
+        Target::Distributor => {
+            let gate = WriteGate::start(config).await?;
+            stop.await;
+            gate.stop().await
+        }
+    }
 }
 
-/// A running process' insides. Tests start several of them side by side.
+/// A running process' insides, with an ingester among them. Tests start several of them side by side.
 pub struct App {
     pub http_address: SocketAddr,
     pub grpc_address: SocketAddr,
@@ -104,6 +133,7 @@ pub struct App {
     pub ring: Arc<Ring>,
     pub clock: Clock,
     store: Option<Arc<Store>>,
+    distributors: Option<Member>,
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
     health: HealthSwitch,
@@ -149,7 +179,8 @@ impl App {
         let http_address = local(&http_listener, config.server.http_address()?)?;
         let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
 
-        let membership = Membership::new(&config, grpc_address.port(), clock, &registry)?;
+        let durations = RequestDurations::register(&registry)?;
+        let membership = Membership::new(&config, grpc_address.port(), clock, &durations)?;
         let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
         let ingester = Arc::new(Ingester::new(Parts {
             config: config.ingester.clone(),
@@ -169,7 +200,9 @@ impl App {
             .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
         let followed = follower.as_ref().map(Follower::status);
         start_settings_check(&config, &registry, &mut tasks, &drain)?;
+        let room = room(&config);
         let rooms = Rooms {
+            room: &room,
             ingester: &ingester,
             followed: &followed,
             ring: &ring,
@@ -192,7 +225,8 @@ impl App {
             config.store.max_series_per_query,
             config.server.http_server_read_timeout.as_duration(),
         );
-        let edges = Edges { config: &config, ingester: &ingester, upstream: &upstream, clock };
+        let edges =
+            Edges { config: &config, ingester: &ingester, upstream: &upstream, clock, room: &room };
         let work = match store {
             Some(_) => Work::blocking(STORE_CALLS_MAX),
             None => Work::Inline,
@@ -204,7 +238,29 @@ impl App {
             &health,
             drain.clone(),
         );
-        let http_edge = edges.http(readiness.clone(), registry, &overrides, work);
+        let (distributor, distributors) = match config.target {
+            // As in Cortex, an ingester alone takes pushes from distributors only.
+            Target::Ingester | Target::Distributor => (None, None),
+            Target::All => {
+                let port = grpc_address.port();
+                let member = Member::join(&config, port, clock, &registry, &durations)?;
+                let means = Ticking { registry: &registry, tasks: &mut tasks, drain: &drain };
+                let sink = edges::local_sink(&ingester, clock, work);
+                let distributor =
+                    start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
+                (Some(distributor), member)
+            }
+        };
+        let ready = readiness.clone();
+        let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
+        let calls = distributor.as_ref();
+        let http_edge = HttpEdge {
+            tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
+            shell: edges::shell(&config, ready, registry, &overrides),
+            distributor: calls.map(|calls| edges::distributor_calls(calls, clock)),
+            remote_write: edges::remote_write(&config),
+            room,
+        };
         let pages = admin::router(admin::Sources {
             ring: Arc::clone(&ring),
             ingester: Arc::clone(&ingester),
@@ -213,10 +269,17 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
+        let pages = match &distributors {
+            Some(member) => {
+                pages.merge(admin::ring_router("/distributor/ring", member.page(clock)))
+            }
+            None => pages,
+        };
         let router = http::router(http_edge, pages.merge(read::router(reads)));
-        serve(&config, grpc_listener, grpc_edge, http_listener, router, &drain, &mut tasks);
+        serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
+        serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
-            Target::All => Duration::ZERO,
+            Target::All | Target::Distributor => Duration::ZERO,
             Target::Ingester => {
                 config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
             }
@@ -239,6 +302,7 @@ impl App {
             ring,
             clock,
             store,
+            distributors,
             lifecycler,
             watcher,
             health,
@@ -255,6 +319,9 @@ impl App {
 
     /// Leaves the ring, answers what is under way, and ends everything that was started.
     pub async fn stop(mut self) -> Result<(), AppError> {
+        if let Some(member) = &self.distributors {
+            member.leave().await;
+        }
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;
         }
@@ -265,6 +332,9 @@ impl App {
         while self.tasks.join_next().await.is_some() {}
         self.ingester.stop();
         self.wake.wake();
+        if let Some(member) = self.distributors {
+            member.stop().await;
+        }
         if let Some(lifecycler) = self.lifecycler
             && let Err(error) = lifecycler.stop().await
         {
@@ -309,6 +379,13 @@ fn upstream(config: &Config) -> Result<Option<Upstream>, AppError> {
     Ok(if config.is_set() { Some(Upstream::new(config)?) } else { None })
 }
 
+/// What requests may take while they arrive and are handled. What a sidecar received is held
+/// until its upstream has answered, so both bounds are on the same bytes.
+fn room(config: &Config) -> Room {
+    let (server, upstream) = (config.server.max_inflight_bytes, &config.ingester.upstream);
+    Room::new(if upstream.is_set() { server.min(upstream.max_inflight_bytes) } else { server })
+}
+
 fn role(config: &Config) -> Role {
     Role {
         behind_distributors: config.target == Target::Ingester,
@@ -322,7 +399,7 @@ async fn start_reloads(
     config: &Config,
     overrides: &Arc<Overrides>,
     tasks: &mut JoinSet<()>,
-    mut drain: crate::server::drain::Drain,
+    mut drain: Drain,
 ) -> Result<Option<ReloadStatusReader>, AppError> {
     for warning in config.limits.warnings("limits") {
         tracing::warn!(%warning, "limits");
@@ -369,9 +446,8 @@ impl Readiness {
         if self.store.as_ref().is_some_and(|store| !store.is_writable()) {
             return Err("Ingester not ready: the store takes no writes".to_owned());
         }
-        if let RingStatus::Unread(failing) = self.ring.status(self.clock.now().unix_ms) {
-            let cause = failing.map_or_else(String::new, |failing| format!(": {}", failing.error));
-            return Err(format!("Ingester not ready: the ring has not been read{cause}"));
+        if let Some(reason) = ring_unread(&self.ring, self.clock.now().unix_ms) {
+            return Err(format!("Ingester not ready: {reason}"));
         }
         let Some(lifecycler) = &self.lifecycler else {
             return Ok(());
@@ -381,17 +457,28 @@ impl Readiness {
 
     /// A ring that cannot be read never stops pushes, so it is only told.
     fn note(&self) -> Option<String> {
-        let now_ms = self.clock.now().unix_ms;
-        let (failing, in_force) = match self.ring.status(now_ms) {
-            RingStatus::Stale(failing) => (failing, "the last good ring is in force"),
-            RingStatus::Expired(failing) => {
-                (failing, "the last good ring is too old, so limits go by series in memory")
-            }
-            RingStatus::Fresh | RingStatus::Unread(_) => return None,
-        };
-        let for_s = now_ms.saturating_sub(failing.since_ms) / 1000;
-        Some(format!("ring not read for {for_s} s, {in_force}: {}", failing.error))
+        let expired = "the last good ring is too old, so limits go by series in memory";
+        ring_note(&self.ring, self.clock.now().unix_ms, expired)
     }
+}
+
+/// Why a ring has never been read, if it has not.
+fn ring_unread(ring: &Ring, now_ms: i64) -> Option<String> {
+    let RingStatus::Unread(failing) = ring.status(now_ms) else { return None };
+    let cause = failing.map_or_else(String::new, |failing| format!(": {}", failing.error));
+    Some(format!("the ring has not been read{cause}"))
+}
+
+/// What is to be said of a ring that cannot be read now; `expired` is what that comes to when it
+/// has lasted too long.
+fn ring_note(ring: &Ring, now_ms: i64, expired: &str) -> Option<String> {
+    let (failing, in_force) = match ring.status(now_ms) {
+        RingStatus::Stale(failing) => (failing, "the last good ring is in force"),
+        RingStatus::Expired(failing) => (failing, expired),
+        RingStatus::Fresh | RingStatus::Unread(_) => return None,
+    };
+    let for_s = now_ms.saturating_sub(failing.since_ms) / 1000;
+    Some(format!("ring not read for {for_s} s, {in_force}: {}", failing.error))
 }
 
 fn follow_readiness(
@@ -399,8 +486,10 @@ fn follow_readiness(
     health: HealthSwitch,
     serve_after: Duration,
     tasks: &mut JoinSet<()>,
-    mut drain: crate::server::drain::Drain,
+    mut drain: Drain,
 ) {
+    // From now on, when we can be asked, and not from the start of the process' clock.
+    let serve_at = tokio::time::Instant::now() + serve_after;
     tasks.spawn(async move {
         let mut ticks = tokio::time::interval(HEALTH_PERIOD);
         let mut serving = false;
@@ -410,8 +499,7 @@ fn follow_readiness(
                 () = drain.started() => return,
                 _ = ticks.tick() => {}
             }
-            let up_ns = readiness.clock.now().steady_ns;
-            let waited = u128::try_from(up_ns).is_ok_and(|up| up >= serve_after.as_nanos());
+            let waited = tokio::time::Instant::now() >= serve_at;
             let ready = waited && readiness.check().is_ok();
             if ready != serving {
                 health.set_serving(ready).await;
@@ -445,26 +533,33 @@ async fn restore(ingester: &Arc<Ingester>, clock: Clock) -> Result<(), AppError>
     Ok(())
 }
 
-fn serve(
+fn serve_grpc(
     config: &Arc<Config>,
-    grpc_listener: Listener,
-    grpc_edge: GrpcEdge,
-    http_listener: Listener,
-    router: axum::Router,
-    drain: &crate::server::drain::Drain,
+    listener: Listener,
+    edge: GrpcEdge,
+    drain: &Drain,
     tasks: &mut JoinSet<()>,
 ) {
-    let (server, grpc_drain) = (Arc::clone(config), drain.clone());
+    let (config, drain) = (Arc::clone(config), drain.clone());
     tasks.spawn(async move {
-        match grpc::serve(grpc_listener, grpc_edge, &server.server, grpc_drain).await {
+        match grpc::serve(listener, edge, &config.server, drain).await {
             Ok(Drained::Whole) => {}
             Ok(Drained::Cut) => tracing::warn!("gRPC calls were cut off at the end of the drain"),
             Err(error) => tracing::error!(%error, "the gRPC listener ended"),
         }
     });
-    let (server, http_drain) = (Arc::clone(config), drain.clone());
+}
+
+fn serve_http(
+    config: &Arc<Config>,
+    listener: Listener,
+    router: axum::Router,
+    drain: &Drain,
+    tasks: &mut JoinSet<()>,
+) {
+    let (config, drain) = (Arc::clone(config), drain.clone());
     tasks.spawn(async move {
-        if http::serve(http_listener, router, &server.server, http_drain).await == Drained::Cut {
+        if http::serve(listener, router, &config.server, drain).await == Drained::Cut {
             tracing::warn!("HTTP requests were cut off at the end of the drain");
         }
     });
@@ -472,6 +567,7 @@ fn serve(
 
 /// Who has metrics to read at scrape time.
 struct Rooms<'a> {
+    room: &'a Room,
     ingester: &'a Arc<Ingester>,
     followed: &'a Option<FollowStatus>,
     ring: &'a Arc<Ring>,
@@ -492,6 +588,9 @@ fn register_metrics(
     let certificates = rooms.certificates;
     let read = move |families: &mut Families| certificates.read_metrics(families);
     registry.register(Box::new(AtScrape::new("tls_families", read)))?;
+    let room = rooms.room.clone();
+    let read = move |families: &mut Families| room.read_metrics(families);
+    registry.register(Box::new(AtScrape::new("server_families", read)))?;
     let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
     let read = move |families: &mut Families| {
         crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);

@@ -5,7 +5,23 @@
 //! sets are stale; read at scrape time, a tenant's metrics go with the tenant.
 
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{self, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Families under construction, in the order they were opened.
 #[derive(Default)]
@@ -65,7 +81,7 @@ impl Family<'_> {
         };
         metric.set_label(labels.into_iter().map(pair).collect());
         if self.0.get_field_type() == MetricType::COUNTER {
-            let mut counter = Counter::default();
+            let mut counter = proto::Counter::default();
             counter.set_value(value);
             metric.set_counter(counter);
         } else {

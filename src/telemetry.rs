@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use prometheus::proto::{Counter, Metric, MetricFamily};
 use prometheus::{Encoder as _, Gauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
@@ -29,6 +30,9 @@ use crate::server::config::{LogFormat, LogLevel, ServerConfig};
 /// 10,000 tenants with 30 series of 150 bytes are 45 MB. What is longer would be dropped by
 /// every scraper's own limit, and it would be our memory that paid for it.
 pub const METRICS_TEXT_BYTES_MAX: usize = 256 << 20;
+
+/// In the names of families that more than one room counts into.
+const DISCARDS: &str = "_discarded_";
 
 /// Why there is no text of the metrics.
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +82,31 @@ pub fn registry() -> Registry {
 /// The registry in Prometheus' text format.
 pub fn metrics_text(registry: &Registry) -> Result<String, MetricsTextError> {
     let mut text = Bounded { bytes: Vec::new(), bytes_max: METRICS_TEXT_BYTES_MAX };
-    TextEncoder::new().encode(&registry.gather(), &mut text)?;
+    let mut families = registry.gather();
+    add_up_discards(&mut families);
+    TextEncoder::new().encode(&families, &mut text)?;
     Ok(String::from_utf8(text.bytes).expect("the encoder writes names, numbers and valid texts"))
+}
+
+/// Adds up what two rooms of one process have discarded for the same reason: distributor and
+/// ingester count under one name, as in Cortex, and a sample may stand in the text only once.
+fn add_up_discards(families: &mut [MetricFamily]) {
+    for family in families.iter_mut().filter(|family| family.name().contains(DISCARDS)) {
+        let mut sums: Vec<Metric> = Vec::new();
+        // The registry has sorted them, so equal label sets are neighbours.
+        for metric in family.take_metric() {
+            match sums.last_mut().filter(|last| last.get_label() == metric.get_label()) {
+                None => sums.push(metric),
+                Some(last) => {
+                    let mut counter = Counter::default();
+                    let sum = last.get_counter().get_value() + metric.get_counter().get_value();
+                    counter.set_value(sum);
+                    last.set_counter(counter);
+                }
+            }
+        }
+        family.set_metric(sums);
+    }
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {

@@ -6,8 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use freehold::clock::Now;
+use freehold::clock::{Clock, Now};
 use freehold::distributor::prepare::{Replicas, Scratch, Treatment, prepare};
+use freehold::distributor::{self as gate, Distributor};
 use freehold::ingester::config::{CheckIngestionLimits, IngesterConfig};
 use freehold::ingester::{Ingester, Parts, Role};
 use freehold::labels::{IDENTITY_SECRET_BYTES, IdentityHasher, NameScheme, Placement};
@@ -152,4 +153,40 @@ fn pushing_known_series_allocates_nothing() {
     for steady_s in 3..20 {
         assert_eq!(allocations(|| assert_eq!(push(&body, steady_s), 1000)), 0);
     }
+}
+
+#[test]
+fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
+    let limits =
+        Limits { ingestion_rate: 1e12, ingestion_burst_size: 1 << 40, ..Limits::default() };
+    let distributor = Distributor::new(gate::Parts {
+        config: gate::DistributorConfig::default(),
+        parity: false,
+        overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
+        peers: gate::Peers::Alone,
+        sink: gate::Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),
+        clock: Clock::start(),
+        recheck_period: std::time::Duration::from_secs(10),
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    let tenant = TenantId::parse("a").expect("a tenant");
+    let push = |series: u64| {
+        let body = shared::request(0..series, 1_700_000_000_000);
+        let body = snap::raw::Encoder::new().compress_vec(&body).expect("packs");
+        let write = gate::RemoteWrite {
+            protocol: freehold::wire::remote_write::Version::V1,
+            body: body.into(),
+            request_id: String::new(),
+            passed: Default::default(),
+        };
+        let now = Now { unix_ms: 1_700_000_000_000, steady_ns: 1_000_000_000 };
+        allocations(|| {
+            let outcome = runtime.block_on(distributor.push(&tenant, write, now));
+            assert!(outcome.is_ok());
+        })
+    };
+    push(10);
+    let (few, many) = (push(10), push(1000));
+    // Columns double as they grow.
+    assert!(many <= few + 20, "{few} for ten series, {many} for a thousand");
 }

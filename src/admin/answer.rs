@@ -8,6 +8,7 @@ use axum::extract::{Form, FromRequest as _, Query, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use super::{Pages, Sources};
 
@@ -26,12 +27,20 @@ pub(super) async fn page(
     pages: Pages,
     make: impl FnOnce(&Sources) -> Response + Send + 'static,
 ) -> Response {
-    let Ok(permit) = pages.permits.acquire_owned().await else {
+    let sources = Arc::clone(&pages.sources);
+    made(pages.permits, move || make(&sources)).await
+}
+
+/// The same from whatever `make` holds.
+pub(super) async fn made(
+    permits: Arc<Semaphore>,
+    make: impl FnOnce() -> Response + Send + 'static,
+) -> Response {
+    let Ok(permit) = permits.acquire_owned().await else {
         return error(503, "stopping");
     };
-    let sources = Arc::clone(&pages.sources);
     let made = tokio::task::spawn_blocking(move || {
-        let response = make(&sources);
+        let response = make();
         // With the call: who gave up waiting does not free the thread.
         drop(permit);
         response

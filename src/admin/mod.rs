@@ -46,6 +46,15 @@ pub struct Sources {
     pub version: &'static str,
 }
 
+/// What the page of a ring is made from.
+#[derive(Clone)]
+pub struct RingSource {
+    pub ring: Arc<Ring>,
+    /// `None` where the ring is only read.
+    pub lifecycler: Option<LifecyclerHandle>,
+    pub clock: Clock,
+}
+
 /// What handlers share.
 #[derive(Clone)]
 struct Pages {
@@ -56,15 +65,35 @@ struct Pages {
 /// All pages. They belong to the operator, not to a tenant, and ask for no tenant's id.
 pub fn router(sources: Sources) -> Router {
     let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+    let ring = RingSource {
+        ring: Arc::clone(&sources.ring),
+        lifecycler: sources.lifecycler.clone(),
+        clock: sources.clock,
+    };
+    let rings = ring_routes(&["/ring", "/ingester/ring"], ring, Arc::clone(&permits));
     let pages = Pages { sources: Arc::new(sources), permits };
     Router::new()
         .route("/", get(index::show))
-        .route("/ring", get(ring::show).post(ring::forget))
-        .route("/ingester/ring", get(ring::show).post(ring::forget))
         .route("/ingester/all_user_stats", get(stats::show))
         .route("/ingester/mode", get(mode::switch).post(mode::switch))
         .route("/services", get(services::show))
         .route("/tenants", get(tenants::show))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(pages)
+        .merge(rings)
+}
+
+/// The page of one ring alone, as `/distributor/ring` is of the distributors'.
+pub fn ring_router(path: &str, source: RingSource) -> Router {
+    ring_routes(&[path], source, Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX)))
+}
+
+fn ring_routes(paths: &[&str], source: RingSource, permits: Arc<Semaphore>) -> Router {
+    let mut router = Router::new();
+    for path in paths {
+        router = router.route(path, get(ring::show).post(ring::forget));
+    }
+    router
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+        .with_state(ring::RingPages { source, permits })
 }

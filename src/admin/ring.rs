@@ -3,6 +3,8 @@
 //! The JSON is Cortex's to the key, so that what reads Cortex's page reads this one, our own
 //! file backend included.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -11,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
+use tokio::sync::Semaphore;
 
-use super::{Pages, Sources, answer, index};
+use super::{RingSource, answer, index};
 use crate::go_text::Rfc3339Ms;
 use crate::ring::kv::KvError;
 use crate::ring::lifecycler::LifecyclerError;
@@ -22,6 +25,13 @@ use crate::ring::{Member, MemberIndex, RingSnapshot};
 const UNHEALTHY: &str = "Unhealthy";
 /// Keys of the whole ring.
 const RING_WIDTH: f64 = 4_294_967_296.0;
+
+/// What the handlers of one ring share.
+#[derive(Clone)]
+pub(super) struct RingPages {
+    pub(super) source: RingSource,
+    pub(super) permits: Arc<Semaphore>,
+}
 
 /// The fields told as JSON are Cortex's; a list that is empty is `null`, as Go writes it.
 #[derive(Serialize, Template)]
@@ -69,18 +79,19 @@ pub(super) struct RingQuery {
 }
 
 pub(super) async fn show(
-    State(pages): State<Pages>,
+    State(pages): State<RingPages>,
     Query(query): Query<RingQuery>,
     headers: HeaderMap,
 ) -> Response {
     let json = answer::wants_json(&headers);
     let show_tokens = query.tokens == "true";
-    let make = move |sources: &Sources| answer::either(json, &RingPage::new(sources, show_tokens));
-    answer::page(pages, make).await
+    let RingPages { source, permits } = pages;
+    let make = move || answer::either(json, &RingPage::new(&source, show_tokens));
+    answer::made(permits, make).await
 }
 
 /// Takes the named member out of the ring, and leads back to the page.
-pub(super) async fn forget(State(pages): State<Pages>, request: Request) -> Response {
+pub(super) async fn forget(State(pages): State<RingPages>, request: Request) -> Response {
     match forgotten(&pages, request).await {
         // Relative, so that it holds behind a proxy's prefix and keeps the query.
         Ok(()) => {
@@ -91,14 +102,14 @@ pub(super) async fn forget(State(pages): State<Pages>, request: Request) -> Resp
     }
 }
 
-async fn forgotten(pages: &Pages, request: Request) -> Result<(), Response> {
+async fn forgotten(pages: &RingPages, request: Request) -> Result<(), Response> {
     if answer::is_from_other_site(request.headers()) {
         return Err(answer::refused_to_other_site());
     }
     let Some(id) = answer::form_value(request, "forget").await?.filter(|id| !id.is_empty()) else {
         return Err(answer::error(400, "name the instance in the form field forget"));
     };
-    let outcome = match &pages.sources.lifecycler {
+    let outcome = match &pages.source.lifecycler {
         Some(lifecycler) => lifecycler.forget(&id).await,
         None => Err(LifecyclerError::Write(KvError::ReadOnly)),
     };
@@ -117,7 +128,7 @@ async fn forgotten(pages: &Pages, request: Request) -> Result<(), Response> {
 }
 
 impl RingPage {
-    fn new(sources: &Sources, show_tokens: bool) -> Self {
+    fn new(sources: &RingSource, show_tokens: bool) -> Self {
         let now_ms = sources.clock.now().unix_ms;
         let snapshot = sources.ring.load();
         let shards = shards(&snapshot);

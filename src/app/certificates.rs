@@ -20,11 +20,22 @@ pub struct Certificates {
 
 impl Certificates {
     pub fn load(config: &ServerConfig, upstream: Option<&Upstream>) -> Result<Self, TlsError> {
+        let min = config.tls_min_version;
         Ok(Self {
-            http: tls::server("server_http", &config.http_tls_config, "http/1.1")?,
-            grpc: tls::server("server_grpc", &config.grpc_tls_config, "h2")?,
+            http: tls::server("server_http", &config.http_tls_config, min, "http/1.1")?,
+            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, "h2")?,
             upstream: upstream.and_then(Upstream::tls).cloned(),
         })
+    }
+
+    /// Those of a process that only forwards writes, to whom `upstream` is for.
+    pub fn of_gate(
+        config: &ServerConfig,
+        upstream: Option<&Arc<ClientTls>>,
+    ) -> Result<Self, TlsError> {
+        let min = config.tls_min_version;
+        let http = tls::server("server_http", &config.http_tls_config, min, "http/1.1")?;
+        Ok(Self { http, grpc: None, upstream: upstream.cloned() })
     }
 
     pub fn follow(&self, tasks: &mut JoinSet<()>, drain: &Drain) {

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prometheus::Registry;
 
-use super::{Readiness, shown};
+use super::shown;
 use crate::clock::Clock;
-use crate::config::{Config, Target};
-use crate::distributor::prepare::{Replicas, Treatment};
-use crate::distributor::{self, RemoteWrite};
-use crate::ingester::Ingester;
-use crate::labels::Placement;
+use crate::config::Config;
+use crate::distributor::{Distributor, Sink};
+use crate::ingester::{ChargedBy, Ingester};
 use crate::limits::Overrides;
 use crate::server::grpc::Settings;
-use crate::server::http::{HttpEdge, RemoteWriteSettings, ShellCalls};
+use crate::server::http::{RemoteWriteSettings, ShellCalls};
+use crate::server::room::Room;
 use crate::server::seam::{self, DistributorCalls, IngesterCalls, Work};
 use crate::server::stream_auth::StreamKeys;
 use crate::server::tenancy::Tenancy;
@@ -27,6 +26,7 @@ pub(super) struct Edges<'a> {
     pub(super) ingester: &'a Arc<Ingester>,
     pub(super) upstream: &'a Option<Upstream>,
     pub(super) clock: Clock,
+    pub(super) room: &'a Room,
 }
 
 impl Edges<'_> {
@@ -39,6 +39,7 @@ impl Edges<'_> {
         Settings {
             tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
             stream_keys: StreamKeys::parse(keys),
+            room: self.room.clone(),
             receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.server.grpc_server_max_send_msg_size,
             upstream: self.upstream.clone(),
@@ -62,74 +63,68 @@ impl Edges<'_> {
             }),
         }
     }
+}
 
-    /// Remote write, from its body to the ingester in this process.
-    fn distributor_calls(&self) -> DistributorCalls {
-        let (config, ingester, clock) = (self.config.clone(), self.ingester.clone(), self.clock);
-        DistributorCalls {
-            push: Arc::new(move |tenant, write: seam::RemoteWrite| {
-                let snapshot = ingester.overrides.snapshot();
-                let limits = snapshot.limits(tenant);
-                let write = RemoteWrite {
-                    headers: write.protocol.headers(),
-                    body: &write.body,
-                    type_and_unit_labels: limits.enable_type_and_unit_labels,
-                    start_timestamp: limits.enable_start_timestamp,
-                };
-                let treatment = Treatment {
-                    tenant: tenant.as_str(),
-                    limits,
-                    names: config.name_validation_scheme,
-                    placement: match config.distributor.shard_by_all_labels {
-                        true => Placement::ByAllLabels,
-                        false => Placement::ByMetric,
-                    },
-                    replicas: Replicas::Kept,
-                };
-                let now = clock.now();
-                Ok(distributor::push(
-                    &config.distributor,
-                    write,
-                    &treatment,
-                    now.unix_ms,
-                    |body| ingester.push(tenant, body, now),
-                )?)
-            }),
-        }
-    }
+/// Whether we are ready, and what an operator should know although we are.
+pub(super) type Ready = Arc<dyn Fn() -> Result<Option<String>, String> + Send + Sync>;
 
-    pub(super) fn http(
-        &self,
-        readiness: Readiness,
-        registry: Registry,
-        overrides: &Arc<Overrides>,
-        work: Work,
-    ) -> HttpEdge {
-        let (config, overrides) = (self.config.clone(), Arc::clone(overrides));
-        let distributor = &self.config.distributor;
-        HttpEdge {
-            tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
-            shell: ShellCalls {
-                ready: Arc::new(move || readiness.check().map(|()| readiness.note())),
-                metrics: Arc::new(move || match telemetry::metrics_text(&registry) {
-                    Ok(text) => text,
-                    Err(error) => {
-                        tracing::error!(%error, "no metrics");
-                        String::new()
-                    }
-                }),
-                config: Arc::new(move |view| shown::config_yaml(&config, view)),
-                runtime_config: Arc::new(move |view| shown::runtime_yaml(&overrides, view)),
-            },
-            // As in Cortex, an ingester alone takes pushes from distributors only.
-            distributor: (self.config.target == Target::All).then(|| self.distributor_calls()),
-            remote_write: RemoteWriteSettings {
-                v2_enabled: distributor.remote_writev2_enabled,
-                accept_unknown_content_type: distributor.accept_unknown_remote_write_content_type,
-                body_bytes_max: distributor.max_recv_msg_size,
-                body_wait: self.config.server.http_server_read_timeout.as_duration(),
-            },
-            work,
-        }
+/// How remote writes are treated.
+pub(super) fn remote_write(config: &Config) -> RemoteWriteSettings {
+    let distributor = &config.distributor;
+    RemoteWriteSettings {
+        v2_enabled: distributor.remote_writev2_enabled,
+        accept_unknown_content_type: distributor.accept_unknown_remote_write_content_type,
+        body_bytes_max: distributor.max_recv_msg_size,
+        body_wait: config.server.http_server_read_timeout.as_duration(),
+        ratelimit_headers: distributor.ratelimit_headers,
     }
+}
+
+/// The pages and numbers of the process itself.
+pub(super) fn shell(
+    config: &Arc<Config>,
+    ready: Ready,
+    registry: Registry,
+    overrides: &Arc<Overrides>,
+) -> ShellCalls {
+    let (config, overrides) = (Arc::clone(config), Arc::clone(overrides));
+    ShellCalls {
+        ready,
+        metrics: Arc::new(move || match telemetry::metrics_text(&registry) {
+            Ok(text) => text,
+            Err(error) => {
+                tracing::error!(%error, "no metrics");
+                String::new()
+            }
+        }),
+        config: Arc::new(move |view| shown::config_yaml(&config, view)),
+        runtime_config: Arc::new(move |view| shown::runtime_yaml(&overrides, view)),
+    }
+}
+
+/// The distributor, as the HTTP edge sees it.
+pub(super) fn distributor_calls(distributor: &Arc<Distributor>, clock: Clock) -> DistributorCalls {
+    let [pushed, asked, counted] = std::array::from_fn(|_| Arc::clone(distributor));
+    DistributorCalls {
+        push: Arc::new(move |tenant, write| {
+            let distributor = Arc::clone(&pushed);
+            Box::pin(async move { distributor.push(&tenant, write, clock.now()).await })
+        }),
+        budget: Arc::new(move |tenant| asked.budget(tenant)),
+        came: Arc::new(move |kind| counted.came(kind)),
+    }
+}
+
+/// The ingester of this process, as the distributor before it sees it.
+pub(super) fn local_sink(ingester: &Arc<Ingester>, clock: Clock, work: Work) -> Sink {
+    let ingester = Arc::clone(ingester);
+    Sink::Local(Arc::new(move |tenant, body| {
+        let (ingester, work) = (Arc::clone(&ingester), work.clone());
+        Box::pin(async move {
+            let push =
+                move || ingester.push_from(ChargedBy::Distributor, &tenant, &body, clock.now());
+            work.run(push).await??;
+            Ok(())
+        })
+    }))
 }

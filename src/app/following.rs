@@ -27,7 +27,8 @@ pub(super) fn start_settings_check(
     if address.is_empty() {
         return Ok(());
     }
-    let check = SettingsCheck::new(address, placing(config));
+    let ca_path = &config.ingester.distributor_tls_ca_path;
+    let check = SettingsCheck::new(address, ca_path, placing(config))?;
     let found = check.found();
     let read = move |families: &mut Families| found.read_metrics(families);
     registry.register(Box::new(AtScrape::new("settings_check_families", read)))?;

@@ -50,12 +50,12 @@ impl Membership {
         config: &Config,
         grpc_port: u16,
         clock: Clock,
-        registry: &Registry,
+        durations: &RequestDurations,
     ) -> Result<Self, AppError> {
         let lifecycler = &config.ingester.lifecycler;
         let tokens_file = &lifecycler.tokens_file_path;
-        let (store, durations) = (&lifecycler.ring.kvstore, RequestDurations::register(registry)?);
-        let kv = KvClient::new(store, &InMemoryKv::default(), Some(&durations), "ingester-ring")?;
+        let store = &lifecycler.ring.kvstore;
+        let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), "ingester-ring")?;
         Ok(Self {
             kv,
             key: lifecycler.ring.kvstore.key(INGESTER_RING),
@@ -122,7 +122,7 @@ impl Membership {
 }
 
 /// Leaves tokens undecoded while nothing but heartbeats is new.
-struct DescReader(ring_desc::RingDescReader);
+pub(super) struct DescReader(pub(super) ring_desc::RingDescReader);
 
 impl ReadRing for DescReader {
     fn read(&mut self, value: &[u8]) -> Result<RingReading, String> {

@@ -48,6 +48,8 @@ pub struct PlanArgs {
     pub ring: String,
     /// File or URL of the tenants' counts.
     pub counts: String,
+    /// Authorities that servers of https URLs are checked against; empty takes the host's.
+    pub tls_ca: PathBuf,
     pub growth: GrowthArgs,
     /// Series that each tenant creates until the heads drop what has moved.
     pub new_series: u64,
@@ -70,8 +72,19 @@ pub enum PlanFormat {
 }
 
 /// Options of `freehold plan` that take a value; everything else there is one of the flags.
-const PLAN_OPTIONS: [&str; 10] =
-    ["ring", "counts", "to", "zones", "tokens", "seed", "new-series", "at", "tenant", "format"];
+const PLAN_OPTIONS: [&str; 11] = [
+    "ring",
+    "counts",
+    "tls-ca",
+    "to",
+    "zones",
+    "tokens",
+    "seed",
+    "new-series",
+    "at",
+    "tenant",
+    "format",
+];
 /// Its option that takes none.
 const PLAN_INSTANCES: &str = "instances";
 
@@ -203,6 +216,7 @@ fn plan_args(given: &ArgMatches) -> Result<PlanArgs, ConfigError> {
     Ok(PlanArgs {
         ring: text("ring").expect("clap requires it"),
         counts: text("counts").expect("clap requires it"),
+        tls_ca: text("tls-ca").unwrap_or_default().into(),
         growth: GrowthArgs {
             to: *given.get_one("to").expect("clap requires it"),
             zones: zones.map(str::to_owned).collect(),
@@ -313,6 +327,9 @@ fn plan_command() -> clap::Command {
         .arg(option("counts").required(true).value_name("FILE|URL").help(
             "The tenants' series: a running instance, its /tenants or Cortex's \
              /distributor/all_user_stats as JSON, or lines of tenant,series[,global_limit]",
+        ))
+        .arg(option("tls-ca").value_name("FILE").help(
+            "Authorities in PEM that servers of https URLs are checked against; default the host's",
         ))
         .arg(
             number("to")

@@ -28,6 +28,7 @@ use crate::server::config::{ServerConfig, ServerConfigError};
 use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
 use crate::units::Millis;
+use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
 pub use command::{Command, PlanArgs, PlanFormat, QueryArgs};
 pub(crate) use document::differing;
@@ -47,6 +48,7 @@ pub struct Config {
     pub name_validation_scheme: NameScheme,
     pub server: ServerConfig,
     pub distributor: DistributorConfig,
+    pub ingester_client: IngesterClientConfig,
     pub ingester: IngesterConfig,
     /// What every tenant may, unless the runtime file says otherwise.
     pub limits: Limits,
@@ -62,14 +64,18 @@ pub enum Target {
     All,
     /// Pushes over gRPC only, no remote write.
     Ingester,
+    /// Remote write only, nothing stored: the write gate.
+    Distributor,
 }
 
 /// Why a text names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("target {name} comes with a later release; this one knows all and ingester")]
+    #[error(
+        "target {name} comes with a later release; this one knows all, ingester and distributor"
+    )]
     Later { name: String },
-    #[error("there is no target {name:?}; this release knows all and ingester")]
+    #[error("there is no target {name:?}; this release knows all, ingester and distributor")]
     Unknown { name: String },
 }
 
@@ -112,6 +118,10 @@ pub enum ConfigError {
     Server(#[from] ServerConfigError),
     #[error(transparent)]
     Distributor(#[from] DistributorConfigError),
+    #[error("-distributor.upstream-url is for -target=distributor; this target stores by itself")]
+    UpstreamUnused,
+    #[error(transparent)]
+    IngesterClient(#[from] IngesterClientConfigError),
     #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
     #[error(transparent)]
@@ -131,7 +141,7 @@ impl Config {
     /// be waited for, and nobody scrapes what has left. Else they are Cortex's.
     pub fn for_target(target: Target) -> Self {
         let mut config = Self { target, ..Self::default() };
-        if target == Target::Ingester {
+        if matches!(target, Target::Ingester | Target::Distributor) {
             config.ingester.lifecycler = ring::config::LifecyclerConfig::default();
         }
         config
@@ -152,6 +162,7 @@ impl Default for Config {
             name_validation_scheme: NameScheme::Legacy,
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
+            ingester_client: IngesterClientConfig::default(),
             ingester,
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
@@ -167,6 +178,10 @@ impl Config {
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
         self.distributor.validate()?;
+        self.ingester_client.validate()?;
+        if self.target != Target::Distributor && self.distributor.upstream.is_set() {
+            return Err(ConfigError::UpstreamUnused);
+        }
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
         self.limits.validate(Support {
@@ -187,7 +202,8 @@ impl TryFrom<String> for Target {
         match name.as_str() {
             "all" => Ok(Self::All),
             "ingester" => Ok(Self::Ingester),
-            "distributor" | "query-frontend" => Err(TargetError::Later { name }),
+            "distributor" => Ok(Self::Distributor),
+            "query-frontend" => Err(TargetError::Later { name }),
             _ => Err(TargetError::Unknown { name }),
         }
     }
@@ -198,6 +214,7 @@ impl From<Target> for String {
         match target {
             Target::All => "all".into(),
             Target::Ingester => "ingester".into(),
+            Target::Distributor => "distributor".into(),
         }
     }
 }

@@ -4,8 +4,11 @@
 //! path. Names are without dashes; one dash or two are accepted.
 
 mod distributor;
+mod distributor_ring;
+mod distributor_upstream;
 mod general;
 mod ingester;
+mod ingester_client;
 mod limits;
 mod owned_series;
 mod ring;
@@ -21,8 +24,11 @@ pub const FLAGS: &[Group] = &[
     general::FLAGS,
     server::FLAGS,
     distributor::FLAGS,
+    distributor_upstream::FLAGS,
+    distributor_ring::FLAGS,
     owned_series::FLAGS,
     ingester::FLAGS,
+    ingester_client::FLAGS,
     upstream::FLAGS,
     limits::FLAGS,
     ring::FLAGS,

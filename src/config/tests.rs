@@ -158,8 +158,8 @@ fn a_value_that_does_not_fit_names_the_flag_and_what_it_takes() {
     check("-ingester.active-series-metrics-idle-timeout=10", &["10s"]);
     check("-ingester.series-limit-mode=round", &["flat", "share"]);
     check("-log.level=loud", &["warn"]);
-    check("-target=distributor", &["later release"]);
-    check("-target=everything", &["all and ingester"]);
+    check("-target=query-frontend", &["later release"]);
+    check("-target=everything", &["all, ingester and distributor"]);
 }
 
 #[test]
@@ -240,6 +240,27 @@ fn enforcement_without_the_count_is_refused_at_start_naming_both_flags() {
     ]);
     assert!(text.contains("-ingester.owned-series-metrics-enabled"), "{text}");
     assert!(text.contains("-ingester.owned-series-limit-enforcement-enabled"), "{text}");
+}
+
+#[test]
+fn a_write_gate_needs_somebody_to_send_to_and_nobody_else_has_one() {
+    let url = "-distributor.upstream-url=http://cortex:8080";
+    let config = serve(&[
+        "-target=distributor",
+        url,
+        "-distributor.ring.store=etcd",
+        "-distributor.ring.etcd.endpoints=a:1",
+        "-distributor.ratelimit-headers=draft",
+    ]);
+    assert_eq!(config.target, Target::Distributor);
+    assert_eq!(config.distributor.ring.kvstore.etcd.endpoints, ["a:1"]);
+    assert_eq!(config.distributor.ratelimit_headers, crate::distributor::RateLimitHeaders::Draft);
+    assert!(refused(&["-target=distributor"]).contains("-distributor.upstream-url"));
+    assert!(refused(&[url]).contains("-distributor.upstream-url"));
+    let text = refused(&["-target=distributor", "-distributor.upstream-url=cortex:8080"]);
+    assert!(text.contains("http://"), "{text}");
+    let text = refused(&["-distributor.ring.heartbeat-period=2m"]);
+    assert!(text.contains("distributors' ring"), "{text}");
 }
 
 #[test]
@@ -355,7 +376,11 @@ fn the_example_files_are_good() {
         }
     }
     checked.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let expected = [("freehold.yaml", Target::All), ("sidecar.yaml", Target::Ingester)];
+    let expected = [
+        ("freehold.yaml", Target::All),
+        ("gate.yaml", Target::Distributor),
+        ("sidecar.yaml", Target::Ingester),
+    ];
     assert_eq!(checked, expected.map(|(name, target)| (name.into(), target)));
 }
 

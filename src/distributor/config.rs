@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Secret;
+use crate::distributor::admission::InstanceLimits;
+use crate::ring;
+use crate::ring::service_ring::ServiceRingConfig;
+use crate::units::{Millis, Secret};
+use crate::upstream::distributor::config::{HttpUpstreamConfig, HttpUpstreamConfigError};
+use crate::upstream::ingesters::IngestersSettings;
 
 /// Remote write, and how series are spread over the ring, under Cortex's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,6 +21,18 @@ pub struct DistributorConfig {
     /// Read a body of another content type as remote write 1.0 instead of answering 415.
     pub accept_unknown_remote_write_content_type: bool,
 
+    /// Limits of this process over all tenants.
+    pub instance_limits: InstanceLimits,
+    /// Cortex's behaviour wherever that of the distributor differs on purpose; `-limits.parity`
+    /// asks for it everywhere.
+    pub limits_parity: bool,
+    /// Whether answers tell senders what is left of their tenant's budget.
+    pub ratelimit_headers: RateLimitHeaders,
+    /// The distributor that stands behind us.
+    pub upstream: HttpUpstreamConfig,
+    /// Who shares the rates of the global strategy.
+    pub ring: ServiceRingConfig,
+
     pub sharding_strategy: ShardingStrategy,
     /// Ring keys from all labels instead of tenant and metric name only.
     ///
@@ -26,10 +43,27 @@ pub struct DistributorConfig {
     /// the cluster's distributors use.
     pub extend_writes: bool,
 
-    /// Streams from distributors must be signed with one of the keys below.
+    pub pool: PoolConfig,
+    /// How long ingesters may take for a push; what has not answered then has failed.
+    pub remote_timeout: Millis,
+    /// Push to ingesters on long-lived streams instead of one call each.
+    pub use_stream_push: bool,
+
+    /// Sign what goes to ingesters; streams from distributors must be signed with one of the keys
+    /// below.
     pub sign_write_requests: bool,
     /// Comma-separated; the first signs, all are accepted.
     pub sign_write_requests_keys: Secret,
+}
+
+/// `pool:`, how the ingesters' clients are looked after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Time between two looks: clients of ingesters that left the ring go, the others are checked.
+    pub client_cleanup_period: Millis,
+    /// Ask each ingester for its health; the client of one that does not serve is replaced.
+    pub health_check_ingesters: bool,
 }
 
 /// Which instances a tenant's series may go to.
@@ -42,11 +76,40 @@ pub enum ShardingStrategy {
     ShuffleSharding,
 }
 
+/// In which form answers tell what is left of a tenant's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RateLimitHeaders {
+    #[default]
+    Off,
+    /// `RateLimit` and `RateLimit-Policy` of the IETF's draft.
+    Draft,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    Legacy,
+}
+
 /// Settings of the distributor that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DistributorConfigError {
     #[error("-distributor.max-recv-msg-size is 0; nothing could be received")]
     NothingReceived,
+    #[error("{flag} must be more than 0")]
+    Zero { flag: &'static str },
+    #[error(
+        "-distributor.instance-limits.max-ingestion-rate is {rate}; it must be 0 or more, and 0 \
+         is no limit"
+    )]
+    IngestionRate { rate: String },
+    #[error(transparent)]
+    Upstream(#[from] HttpUpstreamConfigError),
+    #[error("the distributors' ring (-distributor.ring.*) cannot be used")]
+    Ring(#[from] ring::config::ConfigError),
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { client_cleanup_period: Millis::from_secs(15), health_check_ingesters: true }
+    }
 }
 
 impl Default for DistributorConfig {
@@ -55,9 +118,17 @@ impl Default for DistributorConfig {
             max_recv_msg_size: 100 << 20,
             remote_writev2_enabled: true,
             accept_unknown_remote_write_content_type: false,
+            instance_limits: InstanceLimits::default(),
+            limits_parity: false,
+            ratelimit_headers: RateLimitHeaders::Off,
+            upstream: HttpUpstreamConfig::default(),
+            ring: ServiceRingConfig::default(),
             sharding_strategy: ShardingStrategy::Default,
             shard_by_all_labels: true,
             extend_writes: true,
+            pool: PoolConfig::default(),
+            remote_timeout: Millis::from_secs(2),
+            use_stream_push: false,
             sign_write_requests: false,
             sign_write_requests_keys: Secret::default(),
         }
@@ -65,10 +136,36 @@ impl Default for DistributorConfig {
 }
 
 impl DistributorConfig {
+    /// What the ingesters' clients are told of it.
+    pub fn ingesters(&self) -> IngestersSettings {
+        let keys = self.sign_write_requests_keys.reveal().split(',');
+        IngestersSettings {
+            remote_timeout: self.remote_timeout.as_duration(),
+            cleanup_period: self.pool.client_cleanup_period.as_duration(),
+            health_check: self.pool.health_check_ingesters,
+            use_stream_push: self.use_stream_push,
+            sign_write_requests: self.sign_write_requests,
+            stream_key: keys.map(str::to_owned).find(|key| !key.is_empty()),
+        }
+    }
+
     pub fn validate(&self) -> Result<(), DistributorConfigError> {
         if self.max_recv_msg_size == 0 {
             return Err(DistributorConfigError::NothingReceived);
         }
+        let positive = [
+            ("-distributor.remote-timeout", self.remote_timeout.0),
+            ("-distributor.client-cleanup-period", self.pool.client_cleanup_period.0),
+        ];
+        if let Some((flag, _)) = positive.into_iter().find(|(_, number)| *number == 0) {
+            return Err(DistributorConfigError::Zero { flag });
+        }
+        let rate = self.instance_limits.max_ingestion_rate;
+        if rate < 0.0 || rate.is_nan() {
+            return Err(DistributorConfigError::IngestionRate { rate: rate.to_string() });
+        }
+        self.upstream.validate()?;
+        self.ring.validate()?;
         Ok(())
     }
 }

@@ -1,75 +1,351 @@
-//! Remote write: a received body becomes a request that an ingester takes.
+//! The write gate: what a tenant may write, and how often, before anything is stored.
 //!
-//! `prepare` makes of a request what ingesters take, by the rules of `validation`; the first
-//! failure is the answer's text while the rest goes on.
+//! [`Distributor::push`] is the story; all else here is one of its steps or keeps its numbers.
 //!
-//! Where the request goes is the caller's: with `-target=all` the ingester in this process.
+//! ```text
+//! push ─► admission ─► decode ─► prepare ─► tenant's rate ─► histograms' rate ─► sink ─► answer
+//! ```
+//!
+//! What must hold: a refused request has cost its tenant nothing; one bad series does not sink
+//! the others; what goes on unchanged is not copied.
 
+mod admission;
 mod config;
+mod counters;
+pub mod fan_out;
 pub mod prepare;
 mod prepared;
+mod rates;
+mod refusal_log;
+mod sink;
+#[cfg(test)]
+mod tests;
 pub mod validation;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
-use prepare::{PrepareError, Scratch, Treatment, prepare};
+use bytes::Bytes;
 
-pub use config::{DistributorConfig, DistributorConfigError, ShardingStrategy};
-pub use prepared::{Counts, Discarded, Item, ItemKind, Prepared};
+use crate::clock::{Clock, Now};
+use crate::exposition::Families;
+use crate::labels::{NameScheme, Placement};
+use crate::limits::{Limits, Overrides};
+use crate::ratelimit::BucketView;
+use crate::tenant::TenantId;
+use crate::upstream::distributor::{Answer as UpstreamAnswer, Passed};
+use crate::wire::remote_write::{self, Decoded, Options, RemoteWriteError, Version};
 
-/// Why a remote write was refused, or not taken whole.
-#[derive(Debug, thiserror::Error)]
-pub enum PushError<E> {
-    #[error(transparent)]
-    Unreadable(#[from] RemoteWriteError),
-    /// Nothing of it can go on.
-    #[error(transparent)]
-    Unfit(#[from] PrepareError),
-    /// Some series were left out; the others are stored.
-    #[error("{text}")]
-    Invalid { text: String },
-    /// What the request was handed to refused it.
-    #[error(transparent)]
-    Sink(E),
+use admission::Admission;
+use counters::{Requests, TenantCounters, Tenants};
+use prepare::{PrepareError, Replicas, Scratch, Treatment, prepare, without_histograms};
+use rates::{Account, Charges, Rates};
+use refusal_log::{Kind, Refusal, RefusalLog};
+use sink::{Outgoing, Sent};
+
+pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
+pub use config::{
+    DistributorConfig, DistributorConfigError, PoolConfig, RateLimitHeaders, ShardingStrategy,
+};
+pub use counters::RequestKind;
+pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
+pub use rates::{Peers, Refused};
+pub use sink::{LocalPush, RingSink, Sink, SinkError};
+
+/// See the head of the file.
+pub struct Distributor {
+    config: DistributorConfig,
+    names: NameScheme,
+    parity: bool,
+    overrides: Arc<Overrides>,
+    clock: Clock,
+    admission: Admission,
+    requests: Requests,
+    tenants: Tenants,
+    rates: Rates,
+    refusals: RefusalLog,
+    sink: Sink,
 }
 
-/// One remote-write request as HTTP brought it.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoteWrite<'a> {
-    pub headers: Headers<'a>,
-    pub body: &'a [u8],
-    /// The tenant's wishes for remote write 2.0.
-    pub type_and_unit_labels: bool,
-    pub start_timestamp: bool,
+/// What a distributor is made of.
+pub struct Parts {
+    pub config: DistributorConfig,
+    /// Which names labels may have.
+    pub names: NameScheme,
+    /// Cortex's behaviour wherever ours differs on purpose.
+    pub parity: bool,
+    pub overrides: Arc<Overrides>,
+    pub peers: Peers,
+    pub sink: Sink,
+    pub clock: Clock,
+    /// How long a tenant's rate and burst stay in force before they are asked for again.
+    pub recheck_period: Duration,
+}
+
+/// One remote-write request as it was received.
+#[derive(Clone, Debug)]
+pub struct RemoteWrite {
+    pub protocol: Version,
+    /// A snappy block still.
+    pub body: Bytes,
+    /// What the sender or a proxy calls the request; empty if nobody gave it a name.
+    pub request_id: String,
+    /// What goes on beside the body, where it goes on as it is.
+    pub passed: Passed,
+}
+
+/// What became of a request that was not refused whole.
+#[derive(Debug)]
+pub enum Answer {
+    Taken {
+        written: Written,
+        partly: Option<Partly>,
+    },
+    /// What the distributor behind us said, to be handed on as it is.
+    Passed(UpstreamAnswer),
+}
+
+/// What of a request went on to be stored, as answers to remote write 2.0 tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub samples: u64,
+    pub histograms: u64,
+    pub exemplars: u64,
+}
+
+/// Why a request was not taken whole; the rest of it was.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Partly {
+    /// Some series could go to no ingester; the text is about the first.
+    Invalid { text: String },
+    /// The native histograms were over their own rate.
+    Refused(Refused),
+}
+
+/// Why nothing of a request was taken.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    #[error(transparent)]
+    Overload(#[from] Overload),
+    #[error(transparent)]
+    Unreadable(#[from] RemoteWriteError),
+    #[error(transparent)]
+    Unfit(#[from] PrepareError),
+    #[error("{}", .0.text)]
+    OverRate(Refused),
+    #[error(transparent)]
+    Sink(#[from] SinkError),
 }
 
 thread_local! {
-    /// A thread prepares one request at a time.
+    /// A thread prepares one request at a time, and never waits while it does.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Takes one remote write and hands the request that it becomes to `sink`.
-pub fn push<T, E>(
-    config: &DistributorConfig,
-    write: RemoteWrite<'_>,
-    treatment: &Treatment<'_>,
-    now_ms: i64,
-    sink: impl FnOnce(&[u8]) -> Result<T, E>,
-) -> Result<T, PushError<E>> {
-    let options = Options {
-        recv_bytes_max: config.max_recv_msg_size,
-        v2_enabled: config.remote_writev2_enabled,
-        accept_unknown_content_type: config.accept_unknown_remote_write_content_type,
-        type_and_unit_labels: write.type_and_unit_labels,
-        start_timestamp: write.start_timestamp,
+impl Distributor {
+    pub fn new(parts: Parts) -> Self {
+        Self {
+            admission: Admission::new(parts.config.instance_limits.clone()),
+            requests: Requests::default(),
+            tenants: Tenants::default(),
+            rates: Rates::new(parts.peers, parts.parity, parts.recheck_period),
+            refusals: RefusalLog::default(),
+            config: parts.config,
+            names: parts.names,
+            parity: parts.parity,
+            overrides: parts.overrides,
+            clock: parts.clock,
+            sink: parts.sink,
+        }
+    }
+
+    /// Takes one remote write of a tenant. Dropped, it stays charged.
+    pub async fn push(
+        &self,
+        tenant: &TenantId,
+        write: RemoteWrite,
+        now: Now,
+    ) -> Result<Answer, PushError> {
+        let request_id = write.request_id.clone();
+        let outcome = self.push_story(tenant, write, now).await;
+        if let Some((kind, reason, text)) = refusal(&outcome) {
+            let refusal = Refusal { kind, tenant, reason, text: &text, request_id: &request_id };
+            self.refusals.tell(refusal, now);
+        }
+        outcome
+    }
+
+    async fn push_story(
+        &self,
+        tenant: &TenantId,
+        write: RemoteWrite,
+        now: Now,
+    ) -> Result<Answer, PushError> {
+        // The instance first: what it cannot bear it does not even look at.
+        let _in_flight = self.admission.admit(self.sink.requests_in_flight())?;
+        let overrides = self.overrides.snapshot();
+        let account = Account::new(tenant, &overrides, now);
+        let decoded = self.decode(&write, account.limits)?;
+        let counters = self.tenants.enter(tenant, now);
+        counters.came_in(&decoded.summary);
+
+        // One bad series does not sink the others; the first failure is the answer's text.
+        let mut prepared = self.prepare(account, &decoded.body, &counters)?;
+        counters.received(&prepared.counts);
+        let invalid = prepared.failure.take().map(|text| Partly::Invalid { text });
+        let mut has_losses = invalid.is_some() || prepared.has_losses();
+        if prepared.is_empty() {
+            return Ok(Answer::Taken { written: Written::default(), partly: invalid });
+        }
+
+        // The tenant's rate refuses the request whole.
+        let mut charges = self.charge(account, &counters, &prepared)?;
+        self.admission.admitted(prepared.counts.total());
+
+        // The rate of native histograms refuses these alone, and its text goes before.
+        let histograms = prepared.counts.histograms;
+        let mut partly = invalid;
+        if let Err(refused) = self.rates.charge_histograms(account, histograms, &mut charges) {
+            counters.discarded_samples(refused.reason, histograms);
+            let before = prepared.counts.total();
+            prepared = without_histograms(prepared, self.histogram_rule());
+            let gone = before - prepared.counts.total();
+            self.rates.give_back_part(account, &mut charges, gone);
+            if prepared.is_empty() {
+                return Err(PushError::OverRate(refused));
+            }
+            has_losses = true;
+            partly = Some(Partly::Refused(refused));
+        }
+
+        let written = Written::of(&prepared.counts);
+        let shard_size = account.limits.ingestion_tenant_shard_size;
+        let outgoing = Outgoing { write, prepared, has_losses, shard_size };
+        match self.sink.send(tenant, outgoing).await {
+            Ok(Sent::Stored) => Ok(Answer::Taken { written, partly }),
+            Ok(Sent::Answered(answer)) => Ok(Answer::Passed(answer)),
+            Err(error) => {
+                if error.is_unprocessed() {
+                    self.rates.give_back(tenant, charges, self.clock.now().steady_ns);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Counts a request whose kind is known, whatever becomes of it.
+    pub fn came(&self, kind: RequestKind) {
+        self.requests.came(kind);
+    }
+
+    /// The tenant's main bucket as it stands; `None` before its first request.
+    pub fn budget(&self, tenant: &TenantId) -> Option<BucketView> {
+        self.rates.view(tenant, self.clock.now())
+    }
+
+    /// Once per [`RATE_INTERVAL`].
+    pub fn tick(&self) {
+        self.admission.tick();
+    }
+
+    /// Once a minute: forgets tenants that are idle and owe nothing.
+    pub fn sweep(&self, now: Now) {
+        self.rates.sweep(now);
+        self.tenants.sweep(now);
+    }
+
+    pub fn read_metrics(&self, families: &mut Families) {
+        self.admission.read_metrics(families);
+        self.requests.read_metrics(families);
+        self.tenants.read_metrics(families);
+        self.rates.read_metrics(families);
+        self.sink.read_metrics(families);
+        if self.sink.is_counted_behind() {
+            families.leave_out(&counters::UPSTREAMS_OWN);
+        }
+    }
+
+    fn decode(&self, write: &RemoteWrite, limits: &Limits) -> Result<Decoded, RemoteWriteError> {
+        let options = Options {
+            recv_bytes_max: self.config.max_recv_msg_size,
+            v2_enabled: self.config.remote_writev2_enabled,
+            accept_unknown_content_type: self.config.accept_unknown_remote_write_content_type,
+            type_and_unit_labels: limits.enable_type_and_unit_labels,
+            start_timestamp: limits.enable_start_timestamp,
+        };
+        remote_write::decode(write.protocol.headers(), &write.body, &options)
+    }
+
+    fn prepare<'a>(
+        &self,
+        account: Account<'_>,
+        body: &'a [u8],
+        counters: &TenantCounters,
+    ) -> Result<Prepared<'a>, PushError> {
+        let treatment = Treatment {
+            tenant: account.tenant.as_str(),
+            limits: account.limits,
+            names: self.names,
+            placement: match self.config.shard_by_all_labels {
+                true => Placement::ByAllLabels,
+                false => Placement::ByMetric,
+            },
+            replicas: Replicas::Kept,
+        };
+        let prepared = SCRATCH
+            .with_borrow_mut(|scratch| prepare(body, &treatment, scratch, account.now.unix_ms));
+        match &prepared {
+            Ok(prepared) => counters.discarded(&prepared.discarded),
+            Err(error) => counters.discarded(error.discarded()),
+        }
+        Ok(prepared?)
+    }
+
+    fn charge(
+        &self,
+        account: Account<'_>,
+        counters: &TenantCounters,
+        prepared: &Prepared<'_>,
+    ) -> Result<Charges, PushError> {
+        self.rates.charge(account, &prepared.counts).map_err(|refused| {
+            counters.discarded_whole(refused.reason, &prepared.counts);
+            PushError::OverRate(refused)
+        })
+    }
+
+    fn histogram_rule(&self) -> HistogramRule {
+        if self.parity { HistogramRule::WholeSeries } else { HistogramRule::HistogramsOnly }
+    }
+}
+
+impl Written {
+    fn of(counts: &Counts) -> Self {
+        Self { samples: counts.samples, histograms: counts.histograms, exemplars: counts.exemplars }
+    }
+}
+
+/// What of an outcome is worth a line in the log: its kind, the reason, and the text.
+fn refusal(outcome: &Result<Answer, PushError>) -> Option<(Kind, &'static str, Cow<'_, str>)> {
+    let partly = match outcome {
+        Ok(Answer::Passed(_)) | Ok(Answer::Taken { partly: None, .. }) => return None,
+        Ok(Answer::Taken { partly: Some(partly), .. }) => partly,
+        Err(error) => {
+            let (kind, reason) = match error {
+                PushError::Overload(overload) => (Kind::Instance, overload.reason()),
+                PushError::OverRate(refused) => (Kind::Rate, refused.reason),
+                PushError::Unreadable(_) => (Kind::Invalid, "unreadable"),
+                PushError::Unfit(_) => (Kind::Invalid, "unfit"),
+                PushError::Sink(_) => (Kind::Sink, "not stored"),
+            };
+            return Some((kind, reason, error.to_string().into()));
+        }
     };
-    let decoded = remote_write::decode(write.headers, write.body, &options)?;
-    let prepared =
-        SCRATCH.with_borrow_mut(|scratch| prepare(&decoded.body, treatment, scratch, now_ms))?;
-    let taken = sink(&prepared.body).map_err(PushError::Sink)?;
-    match prepared.failure {
-        None => Ok(taken),
-        Some(text) => Err(PushError::Invalid { text }),
+    match partly {
+        Partly::Invalid { text } => Some((Kind::Invalid, "invalid", text.into())),
+        Partly::Refused(refused) => {
+            Some((Kind::Histograms, refused.reason, refused.text.as_str().into()))
+        }
     }
 }

@@ -34,7 +34,7 @@ pub use observed::{HISTOGRAM_BUCKETS_BOUNDS, LABELS_BOUNDS, Observed, Spread};
 pub use replicas::{
     HaLabels, HaPair, HaSeries, Replicas, Verdict, each_replica, replica_of_first_series,
 };
-pub use without_histograms::{without_histogram_series, without_histograms};
+pub use without_histograms::without_histograms;
 
 /// Most series and metadata of a request: places of them take 28 bytes each, so that they stay
 /// near the size of the largest body. In 100 MiB more of them would have 25 bytes each, which is
@@ -94,6 +94,22 @@ pub enum PrepareError {
         /// What was left out before it.
         discarded: Discarded,
     },
+}
+
+impl PrepareError {
+    /// What had been left out before the request was refused.
+    pub fn discarded(&self) -> &Discarded {
+        const NOTHING: &Discarded = &Discarded {
+            samples: Vec::new(),
+            exemplars: Vec::new(),
+            metadata: Vec::new(),
+            reduced_resolution: 0,
+        };
+        match self {
+            Self::EmptyLabels { discarded } | Self::MetricNameMissing { discarded } => discarded,
+            Self::Unreadable(_) | Self::TooManyItems => NOTHING,
+        }
+    }
 }
 
 /// Why a series ends the whole request.

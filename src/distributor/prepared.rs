@@ -66,3 +66,24 @@ impl Counts {
         self.samples + self.histograms + self.exemplars + self.metadata
     }
 }
+
+/// Which part of a series goes when native histograms are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistogramRule {
+    /// The histograms; float samples of the same series go on.
+    HistogramsOnly,
+    /// Every series that has any, whole: Cortex's.
+    WholeSeries,
+}
+
+impl Prepared<'_> {
+    /// Nothing is left to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Something was left out, so that what goes on is not what was received.
+    pub fn has_losses(&self) -> bool {
+        self.failure.is_some() || self.discarded != Discarded::default()
+    }
+}

@@ -1,5 +1,7 @@
 //! What admission may be told: bounds of the instance, and how series are counted and limited.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::limits::InstanceLimits;
@@ -15,8 +17,12 @@ pub struct IngesterConfig {
     pub instance_limits: InstanceLimits,
     /// The ingester that we stand before; without an address we keep the series ourselves.
     pub upstream: UpstreamConfig,
-    /// HTTP `host:port` of a distributor whose settings ours are compared with; empty is none.
+    /// HTTP `host:port` or URL of a distributor whose settings ours are compared with; empty is
+    /// none.
     pub distributor_address: String,
+    /// Authorities that its certificate is checked against, with `https://`; empty takes the
+    /// host's.
+    pub distributor_tls_ca_path: PathBuf,
     /// Id in the ring of the ingester behind us, whose place we watch; empty takes ours.
     pub instance_id: String,
 
@@ -104,6 +110,7 @@ impl Default for IngesterConfig {
             instance_limits: InstanceLimits::default(),
             upstream: UpstreamConfig::default(),
             distributor_address: String::new(),
+            distributor_tls_ca_path: PathBuf::new(),
             instance_id: String::new(),
             active_series_metrics_update_period: Millis::from_secs(60),
             active_series_metrics_idle_timeout: Millis::from_secs(600),

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::sync::{AtomicU64, Mutex, Ordering};
+pub use crate::exposition::Counter;
+use crate::sync::Mutex;
 
 /// Ids of label sets that a tenant's counters remember; later ones are not counted.
 const LABEL_SET_IDS_MAX: usize = 1000;
@@ -80,20 +81,6 @@ impl MetadataReason {
             Self::PerMetricLimit => "per_metric_metadata_limit",
             Self::RateLimited => "rate_limited",
         }
-    }
-}
-
-/// A count that only grows.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

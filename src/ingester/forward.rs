@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::ingester::admission::Permit;
-use crate::ingester::push::{Push, Request, Scratch, Tally};
-use crate::ingester::rates::Charges;
+use crate::ingester::push::{Request, Scratch, Tally};
+use crate::ingester::rates::{ChargedBy, Charges};
 use crate::ingester::tenants::Visit;
-use crate::ingester::{Ingester, PushError, Pushed, SCRATCH, texts};
+use crate::ingester::{Ingester, PushError, Pushed, texts};
 use crate::labels::Identity;
 use crate::limits::InstanceLimits;
 use crate::tenant::TenantId;
@@ -67,14 +67,8 @@ impl Ingester {
         body: &[u8],
         now: Now,
     ) -> Result<Judged, PushError> {
-        self.check_running()?;
-        let overrides = self.overrides.load();
-        let in_flight = self.admit(overrides.instance())?;
-        SCRATCH.with_borrow_mut(|scratch| {
-            let judged =
-                self.judge_admitted(id, body, overrides.instance(), scratch, in_flight, now);
-            scratch.trim();
-            judged
+        self.admitted(|instance, scratch, in_flight| {
+            self.judge_admitted(id, body, instance, scratch, in_flight, now)
         })
     }
 
@@ -87,13 +81,10 @@ impl Ingester {
         in_flight: Permit,
         now: Now,
     ) -> Result<Judged, PushError> {
-        let request = scratch.read(body, &self.hasher)?;
-        let tenant = self.enter(id, instance)?;
-        tenant.note_push(now);
+        let (request, tenant) = self.read_and_enter(id, body, instance, scratch, now)?;
         let standing = tenant.standing.load();
-        let rules = self.series_rules(instance);
-        let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
-        let charges = self.charge(&mut push, &request)?;
+        let (mut push, charges) =
+            self.begin(ChargedBy::Nobody, &tenant, &standing, &request, instance, now)?;
         let rate_limited = push.has_failed();
         let admitted = push.admit(scratch);
         let strips_histograms = standing.limits.enable_native_histograms && !push.takes_histograms;

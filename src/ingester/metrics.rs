@@ -156,11 +156,15 @@ impl Ingester {
         for reason in RecountReason::ALL {
             recounts.sample([("reason", reason.label())], self.recounts.recounts(reason) as f64);
         }
-        f.gauge(
-            "freehold_ingester_active_series_loading",
-            "1 after a start until the idle timeout has passed: active series are fewer than they were.",
-            f64::from(u8::from(self.is_active_count_loading(now))),
+        let mut loading = f.gauges(
+            "freehold_ingester_loading",
+            "1 while a count is too low after a start: in_memory until the series that there were are known, active until the idle timeout has passed.",
         );
+        let is_loading =
+            [("active", self.is_active_count_loading(now)), ("in_memory", !self.is_counted())];
+        for (count, is_loading) in is_loading {
+            loading.sample([("count", count)], f64::from(u8::from(is_loading)));
+        }
         f.gauge(
             "freehold_ingester_recount_duration_seconds",
             "How long the last pass that recounted owned series took, over all tenants.",

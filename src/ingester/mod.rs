@@ -34,6 +34,7 @@ mod tests;
 mod texts;
 pub mod views;
 
+pub use rates::ChargedBy;
 pub use texts::MAX_SERIES;
 
 use std::cell::RefCell;
@@ -49,7 +50,7 @@ use crate::ring::model::InstanceState;
 use crate::series::head::{Head, HeadRule};
 use crate::series::{Basis, KindRule, Options, Rules, SeriesStore, Tick, Totals, UNLIMITED};
 use crate::store::{Store, StoreError};
-use crate::sync::{AtomicI64, AtomicU8, Ordering};
+use crate::sync::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use crate::tenant::TenantId;
 use crate::wire::DecodeError;
 
@@ -57,7 +58,8 @@ use admission::{Admission, Overload, Permit};
 use config::IngesterConfig;
 use counters::{DiscardReason, InstanceCounters};
 use passes::RecountLog;
-use push::{Push, Scratch, Tally};
+use push::{Push, Request, Scratch, Tally};
+use rates::Charges;
 use standing::Standing;
 use tenants::{Tenant, Tenants, TooManyTenants, Visit};
 
@@ -146,6 +148,9 @@ pub struct Ingester {
     hasher: IdentityHasher,
     ignored_metrics: IgnoredMetrics,
     state: AtomicU8,
+    /// The series that were in memory before a start are counted again: those of the store, or
+    /// those of the upstream.
+    is_counted: AtomicBool,
     /// Our state in the ring, by its number; only ACTIVE makes new tenants.
     ring_state: AtomicI64,
 }
@@ -174,6 +179,7 @@ impl Ingester {
             histogram_limiter: TenantLimiter::new(RECHECK_PERIOD),
             ignored_metrics,
             state: AtomicU8::new(State::New as u8),
+            is_counted: AtomicBool::new(false),
             ring_state: AtomicI64::new(InstanceState::Pending as i64),
             config: parts.config,
             role: parts.role,
@@ -188,31 +194,81 @@ impl Ingester {
     ///
     /// Synchronous. With a store it may wait for the disk, so not for a thread of the runtime.
     pub fn push(&self, id: &TenantId, body: &[u8], now: Now) -> Result<Pushed, PushError> {
+        self.push_from(ChargedBy::Nobody, id, body, now)
+    }
+
+    /// The same, for who may have charged the tenant already.
+    pub fn push_from(
+        &self,
+        charged_by: ChargedBy,
+        id: &TenantId,
+        body: &[u8],
+        now: Now,
+    ) -> Result<Pushed, PushError> {
+        self.admitted(|instance, scratch, _in_flight| {
+            self.push_admitted(charged_by, id, body, instance, scratch, now)
+        })
+    }
+
+    /// What goes round every push, whoever stores it: admission, and this thread's scratch.
+    fn admitted<T>(
+        &self,
+        push: impl FnOnce(&InstanceLimits, &mut Scratch, Permit) -> Result<T, PushError>,
+    ) -> Result<T, PushError> {
         self.check_running()?;
         let overrides = self.overrides.load();
-        let _in_flight = self.admit(overrides.instance())?;
+        let in_flight = self.admit(overrides.instance())?;
         SCRATCH.with_borrow_mut(|scratch| {
-            let outcome = self.push_admitted(id, body, overrides.instance(), scratch, now);
+            let outcome = push(overrides.instance(), scratch, in_flight);
             scratch.trim();
             outcome
         })
     }
 
+    /// Reads the request, then enters its tenant: a malformed one makes none.
+    fn read_and_enter<'a>(
+        &self,
+        id: &TenantId,
+        body: &'a [u8],
+        instance: &InstanceLimits,
+        scratch: &mut Scratch,
+        now: Now,
+    ) -> Result<(Request<'a>, Visit), PushError> {
+        let request = scratch.read(body, &self.hasher)?;
+        let tenant = self.enter(id, instance)?;
+        tenant.note_push(now);
+        Ok((request, tenant))
+    }
+
+    /// The push under the rules of this moment, charged to its tenant's rates.
+    fn begin<'a>(
+        &'a self,
+        charged_by: ChargedBy,
+        tenant: &'a Tenant,
+        standing: &'a Standing,
+        request: &Request<'a>,
+        instance: &InstanceLimits,
+        now: Now,
+    ) -> Result<(Push<'a>, Charges), PushError> {
+        let rules = self.series_rules(instance);
+        let mut push = Push::new(self, tenant, standing, request, rules, now);
+        let charges = self.charge(&mut push, request, charged_by)?;
+        Ok((push, charges))
+    }
+
     fn push_admitted(
         &self,
+        charged_by: ChargedBy,
         id: &TenantId,
         body: &[u8],
         instance: &InstanceLimits,
         scratch: &mut Scratch,
         now: Now,
     ) -> Result<Pushed, PushError> {
-        let request = scratch.read(body, &self.hasher)?;
-        let tenant = self.enter(id, instance)?;
-        tenant.note_push(now);
+        let (request, tenant) = self.read_and_enter(id, body, instance, scratch, now)?;
         let standing = tenant.standing.load();
-        let rules = self.series_rules(instance);
-        let mut push = Push::new(self, &tenant, &standing, &request, rules, now);
-        let charges = self.charge(&mut push, &request)?;
+        let (push, charges) =
+            self.begin(charged_by, &tenant, &standing, &request, instance, now)?;
         let noted = self.note_metadata(&tenant, &standing, &request, now);
         let rate_limited = push.has_failed();
         match push.run(scratch, &noted) {
@@ -238,9 +294,21 @@ impl Ingester {
         self.set_state(State::Starting);
     }
 
-    /// From here on pushes are taken.
+    /// From here on pushes are taken. With an upstream its series may still be unknown.
     pub fn run(&self) {
+        if !self.role.has_upstream {
+            self.note_counted();
+        }
         self.set_state(State::Running);
+    }
+
+    /// What was in memory before the start is counted again.
+    pub fn note_counted(&self) {
+        self.is_counted.store(true, Ordering::Release);
+    }
+
+    pub fn is_counted(&self) -> bool {
+        self.is_counted.load(Ordering::Acquire)
     }
 
     /// From here on pushes are refused; those under way end as they would.

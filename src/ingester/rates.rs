@@ -10,13 +10,22 @@ use crate::ingester::counters::{DiscardReason, MetadataReason};
 use crate::ingester::push::{Push, Request};
 use crate::ingester::standing::Standing;
 use crate::ingester::{Ingester, PushError};
-use crate::limits::IngestionRateStrategy;
-use crate::ratelimit::{Budget, Charge, Items, OverRate, RATE_UNLIMITED};
+use crate::limits::{IngestionRateStrategy, Limits};
+use crate::ratelimit::{Budget, Charge, Items, OverRate, RATE_UNLIMITED, Strategy};
 use crate::tenant::TenantId;
 
 /// How far above its share of a tenant's rate an instance lets pushes pass behind distributors:
 /// the share of a moment is not the share of the long run.
 const TOLERANCE: f64 = 1.5;
+
+/// Who has charged a push to its tenant before it came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargedBy {
+    /// Nobody that we know of.
+    Nobody,
+    /// The distributor of this process; what it has admitted is not charged a second time.
+    Distributor,
+}
 
 /// What a limit of the tenant comes to here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,9 +53,10 @@ impl Ingester {
         &self,
         push: &mut Push<'_>,
         request: &Request<'_>,
+        charged_by: ChargedBy,
     ) -> Result<Charges, PushError> {
         let (tenant, now_ns) = (push.tenant, push.now.steady_ns);
-        let check = self.check(push.standing);
+        let check = self.check(push.standing, charged_by);
         if check == Check::None {
             return Ok(Charges::default());
         }
@@ -61,7 +71,8 @@ impl Ingester {
             tenant.counters.discard_exemplars(summary.exemplars);
             tenant.counters.discard_metadata(MetadataReason::RateLimited, summary.metadata);
             let items = Items::Ingestion { samples, metadata: summary.metadata };
-            PushError::RateLimited { text: self.text(over, items), wait_ns: over.wait_ns }
+            let text = self.text(over, items, limits);
+            PushError::RateLimited { text, wait_ns: over.wait_ns }
         })?;
         let histograms = if push.takes_histograms { summary.histograms } else { 0 };
         if histograms == 0 {
@@ -75,7 +86,8 @@ impl Ingester {
             let reason = DiscardReason::NativeHistogramRateLimited;
             tenant.counters.discard_samples(reason, histograms);
             push.takes_histograms = false;
-            push.fail(|| self.text(*over, Items::NativeHistograms { samples: histograms }));
+            let items = Items::NativeHistograms { samples: histograms };
+            push.fail(|| self.text(*over, items, limits));
             if !self.config.limits_parity {
                 self.limiter.give_back(&tenant.id, charge.split(histograms), now_ns);
             }
@@ -96,10 +108,11 @@ impl Ingester {
         }
     }
 
-    fn check(&self, standing: &Standing) -> Check {
+    fn check(&self, standing: &Standing, charged_by: ChargedBy) -> Check {
         let strategy = standing.limits.ingestion_rate_strategy;
         match (self.config.check_ingestion_limits, strategy) {
             (CheckIngestionLimits::Off, _) => Check::None,
+            (CheckIngestionLimits::Auto, _) if charged_by == ChargedBy::Distributor => Check::None,
             (CheckIngestionLimits::On, _) => Check::Whole,
             (CheckIngestionLimits::Auto, _) if !self.role.behind_distributors => Check::Whole,
             // Each distributor admits the whole rate, so the sum is theirs to know.
@@ -111,8 +124,19 @@ impl Ingester {
         }
     }
 
-    fn text(&self, over: OverRate, items: Items) -> String {
-        if self.config.limits_parity { over.cortex_text(items) } else { over.text(items, None) }
+    fn text(&self, over: OverRate, items: Items, limits: &Limits) -> String {
+        if self.config.limits_parity {
+            return over.cortex_text(items);
+        }
+        let strategy = match limits.ingestion_rate_strategy {
+            IngestionRateStrategy::Local => Strategy::Local,
+            IngestionRateStrategy::Global => Strategy::Global,
+        };
+        let rate = match items {
+            Items::Ingestion { .. } => limits.ingestion_rate,
+            Items::NativeHistograms { .. } => limits.native_histogram_ingestion_rate,
+        };
+        over.text(items, strategy, rate)
     }
 }
 

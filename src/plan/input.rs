@@ -4,19 +4,16 @@
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
+use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::net::TcpStream;
 
 use crate::ring::kv::ring_page;
 use crate::ring::model::RingModel;
 use crate::tenant::TenantId;
+use crate::upstream::page::{PageBounds, PageError, PageServer};
 use crate::wire::ring_desc;
 
 /// Longest file or answer. 1000 members of 512 tokens are 6 MB as a page; a count of a tenant is
@@ -26,8 +23,9 @@ const BYTES_MAX: usize = 64 << 20;
 const TENANTS_MAX: usize = 100_000;
 /// Pages of tenants that are fetched: as many as those tenants fill, 500 on each.
 const PAGES_MAX: u64 = (TENANTS_MAX / 500) as u64;
-/// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Of one answer.
+const BOUNDS: PageBounds =
+    PageBounds { deadline: Duration::from_secs(30), body_bytes_max: BYTES_MAX };
 
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
@@ -35,22 +33,8 @@ pub enum InputError {
     Read { source_name: String, source: std::io::Error },
     #[error("{source_name} has more than {BYTES_MAX} bytes")]
     TooLong { source_name: String },
-    #[error(
-        "{url} is fetched without TLS only; save it to a file (curl -H 'Accept: application/json') and name that"
-    )]
-    Https { url: String },
-    #[error("{url} is no URL of the form http://host:port/path")]
-    Url { url: String },
-    #[error("nothing answers at {url}")]
-    NotRunning { url: String, source: std::io::Error },
-    #[error("no answer from {url}")]
-    Http { url: String, source: hyper::Error },
-    #[error("{url} did not answer within {PATIENCE:?}")]
-    TooSlow { url: String },
-    #[error("{url} answers with status {status}")]
-    Refused { url: String, status: u16 },
-    #[error("the answer of {url} broke off or has more than {BYTES_MAX} bytes")]
-    Body { url: String },
+    #[error(transparent)]
+    Page(#[from] PageError),
 
     #[error("{source_name} is neither a /ring page as JSON nor a stored ring: {as_page}")]
     Ring { source_name: String, as_page: String, source: ring_desc::RingDescError },
@@ -79,9 +63,13 @@ pub(super) struct TenantCount {
     pub(super) local_limit: Option<i64>,
 }
 
-pub(super) async fn read_ring(from: &str, now_ms: i64) -> Result<SeenRing, InputError> {
-    let bytes = match address(from, "/ring")? {
-        Some(uri) => fetch(&uri).await?,
+pub(super) async fn read_ring(
+    from: &str,
+    tls_ca: &Path,
+    now_ms: i64,
+) -> Result<SeenRing, InputError> {
+    let bytes = match server(from, tls_ca)? {
+        Some(server) => server.get(path_or(&server, "/ring"), BOUNDS).await?,
         None => read_file(from)?.into(),
     };
     let ring = parse_ring(from, &bytes, now_ms)?;
@@ -94,20 +82,22 @@ pub(super) async fn read_ring(from: &str, now_ms: i64) -> Result<SeenRing, Input
 /// Reads counts; `replicas` divides counts that are sums over instances.
 pub(super) async fn read_counts(
     from: &str,
+    tls_ca: &Path,
     replicas: usize,
 ) -> Result<Vec<TenantCount>, InputError> {
     let failed = |reason: String| InputError::Counts { source_name: from.to_owned(), reason };
     let mut counts = Vec::new();
-    match address(from, "/tenants")? {
+    match server(from, tls_ca)? {
         None => {
             let bytes = read_file(from)?;
             let text = std::str::from_utf8(&bytes).map_err(|_| failed("not UTF-8".to_owned()))?;
             counts = parse_counts(text, replicas).map_err(failed)?.counts;
         }
-        Some(uri) => {
+        Some(server) => {
+            let path = path_or(&server, "/tenants");
             let mut page = 1;
             loop {
-                let bytes = fetch(&on_page(&uri, page)).await?;
+                let bytes = server.get(&on_page(path, page), BOUNDS).await?;
                 let text =
                     std::str::from_utf8(&bytes).map_err(|_| failed("not UTF-8".to_owned()))?;
                 let read = parse_counts(text, replicas).map_err(failed)?;
@@ -334,66 +324,18 @@ fn read_file(path: &str) -> Result<Vec<u8>, InputError> {
     Ok(bytes)
 }
 
-/// The URL that `from` is, `path` for one without; `None` for a file.
-fn address(from: &str, path: &str) -> Result<Option<Uri>, InputError> {
-    if from.starts_with("https://") {
-        return Err(InputError::Https { url: from.to_owned() });
-    }
-    let Some(rest) = from.strip_prefix("http://") else {
-        return Ok(None);
-    };
-    let rest = rest.trim_end_matches('/');
-    let whole = if rest.contains('/') { from.to_owned() } else { format!("http://{rest}{path}") };
-    let uri: Uri = whole.parse().map_err(|_| InputError::Url { url: from.to_owned() })?;
-    if uri.host().is_none() {
-        return Err(InputError::Url { url: from.to_owned() });
-    }
-    Ok(Some(uri))
+/// The server of the URL that `from` is; `None` for a file.
+fn server(from: &str, tls_ca: &Path) -> Result<Option<PageServer>, InputError> {
+    let is_url = ["http://", "https://"].iter().any(|scheme| from.starts_with(scheme));
+    Ok(if is_url { Some(PageServer::new(from, tls_ca)?) } else { None })
 }
 
-fn on_page(uri: &Uri, page: u64) -> Uri {
-    let joint = if uri.query().is_some() { '&' } else { '?' };
-    let paged = format!("{uri}{joint}page={page}").parse();
-    paged.expect("a URL with one more parameter is a URL")
+/// The URL's path, or `path` for one without.
+fn path_or<'a>(server: &'a PageServer, path: &'a str) -> &'a str {
+    if server.path() == "/" { path } else { server.path() }
 }
 
-/// One GET on its own connection.
-async fn fetch(uri: &Uri) -> Result<Bytes, InputError> {
-    let late = |_| InputError::TooSlow { url: uri.to_string() };
-    tokio::time::timeout(PATIENCE, exchange(uri)).await.map_err(late)?
-}
-
-async fn exchange(uri: &Uri) -> Result<Bytes, InputError> {
-    let url = || uri.to_string();
-    let host = uri.host().unwrap_or_default();
-    let port = uri.port_u16().unwrap_or(80);
-    let target = uri.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::get(target)
-        .header(header::HOST, format!("{host}:{port}"))
-        .header(header::ACCEPT, "application/json")
-        .body(Empty::<Bytes>::new())
-        .map_err(|_| InputError::Url { url: url() })?;
-    // A literal IPv6 address stands in brackets in a URL and without them in a socket address.
-    let name = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((name, port))
-        .await
-        .map_err(|source| InputError::NotRunning { url: url(), source })?;
-    let failed = |source| InputError::Http { url: url(), source };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let asking = async {
-        let response = sender.send_request(request).await.map_err(failed)?;
-        if response.status() != StatusCode::OK {
-            let status = response.status().as_u16();
-            return Err(InputError::Refused { url: url(), status });
-        }
-        let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
-        Ok(body.map_err(|_| InputError::Body { url: url() })?.to_bytes())
-    };
-    let mut asking = std::pin::pin!(asking);
-    // The connection ends first only when the server closes it, and then the answer is there.
-    tokio::select! {
-        answer = asking.as_mut() => answer,
-        _ = connection => asking.await,
-    }
+fn on_page(path: &str, page: u64) -> String {
+    let joint = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{joint}page={page}")
 }

@@ -65,9 +65,9 @@ pub async fn run(args: &PlanArgs) -> Result<String, PlanError> {
         }
         None => Clock::start().now().unix_ms,
     };
-    let ring = input::read_ring(&args.ring, at_ms).await?;
+    let ring = input::read_ring(&args.ring, &args.tls_ca, at_ms).await?;
     let replicas = args.config.ingester.lifecycler.ring.replication_factor;
-    let mut counts = input::read_counts(&args.counts, replicas).await?;
+    let mut counts = input::read_counts(&args.counts, &args.tls_ca, replicas).await?;
     if let Some(tenant) = &args.tenant {
         counts.retain(|count| count.tenant.as_str() == tenant);
         if counts.is_empty() {

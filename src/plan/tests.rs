@@ -399,7 +399,6 @@ fn what_cannot_be_planned_says_why() {
     check(&["--to=4"], "", "there is no tenant in it");
     check(&["--to=4"], "a,1\na,2", "tenant a is listed twice");
     check(&["--to=4", "--ring=/no/such/file"], "a,1", "cannot read /no/such/file");
-    check(&["--to=4", "--ring=https://cortex/ring"], "a,1", "save it to a file");
     let empty = Bench::new(0, &[], 8).with(&["--to=4"]).text("a,1").expect_err("no ring");
     assert!(empty.contains("no member of the ring has a token"), "{empty}");
     let garbage = Bench::new(3, &[], 8).with(&["--to=4"]);

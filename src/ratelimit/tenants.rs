@@ -321,33 +321,34 @@ impl OverRate {
         }
     }
 
-    /// Our text: Cortex's sentence with the tenant's whole rate where it is divided, and a
-    /// sentence of its own for a request that can never pass.
-    pub fn text(&self, items: Items, global_rate: Option<f64>) -> String {
-        if self.is_over_burst() {
-            let (limit, carried) = match items {
-                Items::Ingestion { samples, metadata } => {
-                    ("ingestion", format!("{samples} samples and {metadata} metadata"))
-                }
-                Items::NativeHistograms { samples } => {
-                    ("native histogram ingestion", format!("{samples} native histogram samples"))
-                }
-            };
-            return format!(
-                "{limit} burst size ({}) is smaller than this request of {} items, which can \
-                 never be admitted: {carried}; send smaller requests or raise the burst size",
-                self.burst, self.asked
-            );
-        }
-        let sentence = self.cortex_text(items);
-        match global_rate {
-            None => sentence,
-            Some(rate) => format!(
-                "{sentence} (global limit: {} actual local limit: {})",
-                Float(rate),
-                Float(self.rate)
+    /// Our text: Cortex's sentence, then which bound was hit and the numbers behind it.
+    ///
+    /// `configured_rate` is what the tenant's limits say, before `strategy` made it this
+    /// instance's.
+    pub fn text(&self, items: Items, strategy: Strategy, configured_rate: f64) -> String {
+        let (local, global) = match strategy {
+            Strategy::Global => (0.0, configured_rate),
+            Strategy::Local | Strategy::Infinite => (configured_rate, 0.0),
+        };
+        let bound = match self.is_over_burst() {
+            false => "the rate is used up".to_owned(),
+            true => format!(
+                "a request of {} items is above the burst and can never be admitted",
+                self.asked
             ),
-        }
+        };
+        let cure = match self.is_over_burst() {
+            false => "please contact administrator to raise it",
+            true => "please send smaller requests or contact administrator to raise it",
+        };
+        format!(
+            "{}; {bound} (local limit: {} global limit: {} actual local limit: {} burst: {}), {cure}",
+            self.cortex_text(items),
+            Float(local),
+            Float(global),
+            Float(self.rate),
+            self.burst,
+        )
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::tls::{ServerTlsConfig, ServerTlsConfigError};
+use crate::tls::{MinVersion, ServerTlsConfig, ServerTlsConfigError};
 use crate::units::Millis;
 
 /// The two listeners and the logs: the `server:` block, under Cortex's names.
@@ -29,6 +29,9 @@ pub struct ServerConfig {
     pub http_server_read_timeout: Millis,
     /// How long a connection may be without a whole request head, new or between requests.
     pub http_server_idle_timeout: Millis,
+    /// Most bytes of requests being received or handled, over HTTP and gRPC together. More wait
+    /// unread for up to 2 s, then they are refused with 503 or `Unavailable`.
+    pub max_inflight_bytes: usize,
     /// Longest gRPC message in bytes, compressed and decompressed; a longer one is refused unread.
     pub grpc_server_max_recv_msg_size: usize,
     /// Longest gRPC answer in bytes; a longer one is replaced by an error.
@@ -42,6 +45,8 @@ pub struct ServerConfig {
     pub grpc_server_keepalive_time: Millis,
     /// A connection whose ping is not answered for so long is closed.
     pub grpc_server_keepalive_timeout: Millis,
+    /// Of both listeners, where they speak TLS.
+    pub tls_min_version: MinVersion,
     pub http_tls_config: ServerTlsConfig,
     pub grpc_tls_config: ServerTlsConfig,
     pub log_format: LogFormat,
@@ -94,11 +99,14 @@ impl Default for ServerConfig {
             graceful_shutdown_timeout: Millis::from_secs(30),
             http_server_read_timeout: Millis::from_secs(30),
             http_server_idle_timeout: Millis::from_secs(120),
+            // Five bodies of the largest size that a distributor takes by default.
+            max_inflight_bytes: 512 << 20,
             grpc_server_max_recv_msg_size: 4 << 20,
             grpc_server_max_send_msg_size: 4 << 20,
             grpc_server_max_concurrent_streams: 10_000,
             grpc_server_keepalive_time: Millis::from_secs(2 * 3600),
             grpc_server_keepalive_timeout: Millis::from_secs(20),
+            tls_min_version: MinVersion::default(),
             http_tls_config: ServerTlsConfig::default(),
             grpc_tls_config: ServerTlsConfig::default(),
             log_format: LogFormat::Logfmt,
@@ -116,6 +124,7 @@ impl ServerConfig {
             return Err(ServerConfigError::SamePort { port });
         }
         let positive = [
+            ("-server.max-inflight-bytes", self.max_inflight_bytes as u64),
             ("-server.grpc-max-recv-msg-size-bytes", self.grpc_server_max_recv_msg_size as u64),
             ("-server.grpc-max-send-msg-size-bytes", self.grpc_server_max_send_msg_size as u64),
             ("-server.http-read-timeout", self.http_server_read_timeout.0),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+use ::http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{ConnectInfo, FromRequestParts, Query, State};
@@ -24,10 +24,13 @@ use super::Drained;
 use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
-use super::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, Work};
-use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_error};
+use super::room::{Held, Room};
+use super::seam::{DistributorCalls, RemoteWrite, RequestKind};
+use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
 use super::tenancy::Tenancy;
+use crate::distributor::RateLimitHeaders;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
 
 /// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
@@ -45,6 +48,8 @@ pub struct RemoteWriteSettings {
     pub body_bytes_max: usize,
     /// How long a body may take.
     pub body_wait: Duration,
+    /// `-distributor.ratelimit-headers`
+    pub ratelimit_headers: RateLimitHeaders,
 }
 
 type ReadyFn = dyn Fn() -> Result<Option<String>, String> + Send + Sync;
@@ -82,7 +87,8 @@ pub struct HttpEdge {
     /// `None` where nobody takes remote writes; then there are no routes for them.
     pub distributor: Option<DistributorCalls>,
     pub remote_write: RemoteWriteSettings,
-    pub work: Work,
+    /// What all bodies together may take while they arrive and are handled.
+    pub room: Room,
 }
 
 /// The tenant of a request, for handlers of other rooms; 401 where there is none. It finds out
@@ -217,49 +223,57 @@ impl<S: Sync> FromRequestParts<S> for Tenant {
 
 async fn remote_write(State(edge): State<HttpEdge>, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
-    edge.remote_write(&head.headers, body).await.unwrap_or_else(|refusal| refusal)
+    edge.remote_write(&head, body).await.unwrap_or_else(|refusal| refusal)
 }
 
 impl HttpEdge {
     /// The order of the checks is Cortex's, since it shows in the answers.
-    async fn remote_write(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
+    async fn remote_write(&self, head: &Parts, body: Body) -> Result<Response, Response> {
+        let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
-        if protocol == Version::V1 {
-            let body = self.read_body(body).await?;
-            let tenant = TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?;
-            let outcome = self.push(tenant, RemoteWrite { protocol, body }).await;
-            return Ok(match outcome {
-                Ok(_) => StatusCode::OK.into_response(),
-                Err(error) => remote_write_error(&error),
-            });
-        }
-        let tenant = TenantId::parse(&name).map_err(|e| http_error(401, &e.to_string()))?;
-        let body = self.read_body(body).await?;
-        let mut response = match self.push(tenant, RemoteWrite { protocol, body }).await {
-            Ok(pushed) => with_written(StatusCode::NO_CONTENT.into_response(), pushed),
-            // Cortex does not count for bytes that it cannot read.
-            Err(error @ PushError::Malformed { .. }) => remote_write_error(&error),
-            Err(error) => with_written(remote_write_error(&error), Pushed::default()),
+        // A name that is none is told of before a body of version 2, and after one of version 1.
+        let (tenant, (body, _held)) = match protocol {
+            Version::V1 => {
+                let body = self.read_body(body).await?;
+                (TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?, body)
+            }
+            Version::V2 => {
+                let tenant = TenantId::parse(&name).map_err(|e| http_error(401, &e.to_string()))?;
+                (tenant, self.read_body(body).await?)
+            }
         };
-        if response.status() == StatusCode::NO_CONTENT {
-            response.headers_mut().remove(header::CONTENT_LENGTH);
+        let Some(distributor) = &self.distributor else {
+            return Err(http_error(404, "404 page not found"));
+        };
+        let write = RemoteWrite {
+            protocol,
+            body,
+            request_id: request_id(headers),
+            passed: Passed::new(head.uri.path(), headers),
+        };
+        let outcome = (distributor.push)(tenant.clone(), write).await;
+        let mut response = remote_write_answer(protocol, outcome);
+        let form = self.remote_write.ratelimit_headers;
+        if form != RateLimitHeaders::Off
+            && let Some(budget) = (distributor.budget)(&tenant)
+        {
+            tell_budget(&mut response, form, budget);
         }
         Ok(response)
     }
 
-    async fn read_body(&self, body: Body) -> Result<Bytes, Response> {
+    /// A body, charged to the room before it is read. One that does not tell its length is
+    /// charged as the largest until it is there.
+    async fn read_body(&self, body: Body) -> Result<(Bytes, Held), Response> {
         let settings = &self.remote_write;
-        read_body(body, settings.body_bytes_max, settings.body_wait).await
-    }
-
-    async fn push(&self, tenant: TenantId, write: RemoteWrite) -> Result<Pushed, PushError> {
-        let Some(distributor) = &self.distributor else {
-            return Err(PushError::Unavailable { text: "no remote writes here".to_owned() });
-        };
-        let push = Arc::clone(&distributor.push);
-        let outcome = self.work.run(move || push(&tenant, write)).await;
-        outcome.unwrap_or_else(|lost| Err(PushError::Plain { text: lost.to_string() }))
+        let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
+        let charged = announced.unwrap_or(usize::MAX).min(settings.body_bytes_max);
+        let held = self.room.hold(charged, None).await;
+        let mut held = held.map_err(|error| http_error(503, &error.to_string()))?;
+        let body = read_body(body, settings.body_bytes_max, settings.body_wait).await?;
+        held.shrink_to(body.len());
+        Ok((body, held))
     }
 
     fn protocol(&self, headers: &HeaderMap) -> Result<Version, String> {
@@ -271,8 +285,34 @@ impl HttpEdge {
             v2: settings.v2_enabled,
             unknown_content_type: settings.accept_unknown_content_type,
         };
+        if let Some(distributor) = &self.distributor
+            && let Some(kind) = kind(given, accepted)
+        {
+            (distributor.came)(kind);
+        }
         given.version(accepted).map_err(|error| error.to_string())
     }
+}
+
+/// What a request says it is; `None` where its content type is refused. Cortex counts before it
+/// looks at the encoding, and counts a version that is turned off.
+fn kind(given: Headers<'_>, accepted: Accepted) -> Option<RequestKind> {
+    let announced = Headers { content_encoding: "", ..given };
+    match announced.version(Accepted { v2: true, unknown_content_type: false }) {
+        Ok(Version::V1) => Some(RequestKind::V1),
+        Ok(Version::V2) => Some(RequestKind::V2),
+        Err(_) => accepted.unknown_content_type.then_some(RequestKind::Unknown),
+    }
+}
+
+/// Longest name of a request that goes to the log.
+const REQUEST_ID_CHARS_MAX: usize = 128;
+
+/// What the sender, or a proxy between us, calls the request; empty if nobody gave it a name.
+fn request_id(headers: &HeaderMap) -> String {
+    let names = ["x-request-id", "x-correlation-id", "traceparent"];
+    let named = names.iter().find_map(|name| headers.get(*name)?.to_str().ok());
+    named.unwrap_or_default().chars().take(REQUEST_ID_CHARS_MAX).collect()
 }
 
 /// The first header of that name; empty when there is none.
@@ -303,12 +343,4 @@ pub(super) async fn read_body(
         // A sender drops its samples on a 4xx; this one had only too little time.
         Err(_) => Err(http_error(503, "the request body did not arrive in time")),
     }
-}
-
-fn with_written(mut response: Response, pushed: Pushed) -> Response {
-    let headers = response.headers_mut();
-    headers.insert("x-prometheus-remote-write-samples-written", pushed.samples.into());
-    headers.insert("x-prometheus-remote-write-histograms-written", pushed.histograms.into());
-    headers.insert("x-prometheus-remote-write-exemplars-written", pushed.exemplars.into());
-    response
 }

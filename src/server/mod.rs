@@ -14,6 +14,7 @@ pub mod grpc;
 pub mod http;
 pub mod listen;
 pub mod read;
+pub mod room;
 pub mod seam;
 pub mod status;
 pub mod stream_auth;

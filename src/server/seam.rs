@@ -1,16 +1,21 @@
 //! What the edge calls: the services behind it, as values.
 //!
 //! The shell fills these in, so that the edge names no service's insides and its tests can put
-//! anything behind it. All calls are synchronous; `Work` decides on which threads they run.
+//! anything behind it. Calls of the ingester are synchronous; `Work` decides on which threads they
+//! run.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
+use crate::distributor;
+use crate::ratelimit::BucketView;
 use crate::tenant::TenantId;
-use crate::wire::remote_write::Version;
 
+pub use crate::distributor::{RemoteWrite, RequestKind};
 pub use crate::ingester::Pushed;
 pub use crate::ingester::forward::{Forward, Told};
 pub use crate::ingester::views::UserStats;
@@ -38,7 +43,12 @@ type JudgeFn = dyn Fn(&TenantId, &[u8]) -> Result<Judged, PushError> + Send + Sy
 type SettleFn = dyn FnOnce(Told) -> Result<Pushed, PushError> + Send;
 type UserStatsFn = dyn Fn(&TenantId) -> UserStats + Send + Sync;
 type AllUserStatsFn = dyn Fn() -> Vec<(TenantId, UserStats)> + Send + Sync;
-type RemoteWriteFn = dyn Fn(&TenantId, RemoteWrite) -> Result<Pushed, PushError> + Send + Sync;
+type RemoteWriteFn = dyn Fn(TenantId, RemoteWrite) -> WriteFuture + Send + Sync;
+type BudgetFn = dyn Fn(&TenantId) -> Option<BucketView> + Send + Sync;
+type WriteOutcome = Result<distributor::Answer, distributor::PushError>;
+
+/// A remote write under way. Dropped, it is broken off where it can be.
+pub type WriteFuture = Pin<Box<dyn Future<Output = WriteOutcome> + Send>>;
 
 /// The ingester, as the gRPC edge sees it. `push` takes an encoded `cortexpb.WriteRequest`.
 #[derive(Clone)]
@@ -61,13 +71,10 @@ pub struct Judged {
 #[derive(Clone)]
 pub struct DistributorCalls {
     pub push: Arc<RemoteWriteFn>,
-}
-
-/// One remote-write request; the body is as received, a snappy block still.
-#[derive(Clone, Debug)]
-pub struct RemoteWrite {
-    pub protocol: Version,
-    pub body: Bytes,
+    /// What is left of a tenant's budget; `None` while nothing of it is used.
+    pub budget: Arc<BudgetFn>,
+    /// Counts a request whose kind is known, whatever becomes of it.
+    pub came: Arc<dyn Fn(RequestKind) + Send + Sync>,
 }
 
 /// On which threads calls run.
@@ -92,7 +99,7 @@ impl Work {
         Self::Blocking(Arc::new(Semaphore::new(calls_max)))
     }
 
-    pub(super) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, WorkLost> {

@@ -7,26 +7,29 @@
 
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
-use h2::Reason;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tonic::Code;
 
 use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
 use crate::distributor::prepare::PrepareError;
-use crate::ratelimit::retry_after_secs;
+use crate::distributor::{Partly, RateLimitHeaders, SinkError, Written};
+use crate::ratelimit::{BucketView, RATE_UNLIMITED, retry_after_secs};
 use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
 use crate::upstream::UpstreamError;
+use crate::upstream::distributor::HttpUpstreamError;
 use crate::wire::remote_read::RemoteReadError;
+use crate::wire::remote_write::{Version, WRITTEN_HEADERS};
 use crate::wire::status::http_status_details;
-use crate::{distributor, ingester};
+use crate::{distributor, ingester, upstream};
 
 /// Answer of Cortex to a sender that hung up.
 pub const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 const TOO_MANY_REQUESTS: u16 = 429;
+const SERVICE_UNAVAILABLE: u16 = 503;
 
 /// How a gRPC call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,45 +107,43 @@ impl From<ingester::PushError> for PushError {
     }
 }
 
-/// An upstream that failed, for a call that was to be passed through. What it does to one call
-/// alone is said in the words that grpc-go has for it.
+/// An upstream that failed, for a call that was to be passed through.
 impl From<UpstreamError> for GrpcStatus {
     fn from(error: UpstreamError) -> Self {
-        let code = match &error {
-            UpstreamError::Unreachable { .. }
-            | UpstreamError::Busy { .. }
-            | UpstreamError::Full { .. }
-            | UpstreamError::Broken { .. } => Code::Unavailable,
-            UpstreamError::DeadlineExceeded { .. } => Code::DeadlineExceeded,
-            UpstreamError::AnswerTooLarge { .. } => Code::ResourceExhausted,
-            UpstreamError::BrokenOff { .. } => Code::Cancelled,
-            UpstreamError::Reset { reason, .. } => match *reason {
-                Reason::REFUSED_STREAM => Code::Unavailable,
-                Reason::CANCEL => Code::Cancelled,
-                Reason::FLOW_CONTROL_ERROR | Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
-                Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
-                _ => Code::Internal,
-            },
-        };
-        Self::new(code, error.to_string())
+        Self::new(Code::from(error.grpc_code()), error.to_string())
     }
 }
 
-impl From<distributor::PushError<ingester::PushError>> for PushError {
-    fn from(error: distributor::PushError<ingester::PushError>) -> Self {
-        let text = error.to_string();
-        match error {
-            distributor::PushError::Unreadable(error) => {
-                Self::Rejected { code: error.status(), text }
-            }
-            distributor::PushError::Unfit(PrepareError::MetricNameMissing { .. }) => {
-                Self::Plain { text }
-            }
-            distributor::PushError::Unfit(_) | distributor::PushError::Invalid { .. } => {
-                Self::Rejected { code: 400, text }
-            }
-            distributor::PushError::Sink(error) => error.into(),
+/// What the ingester of this process makes of a request, for the distributor in front of it.
+impl From<ingester::PushError> for SinkError {
+    fn from(error: ingester::PushError) -> Self {
+        use ingester::PushError as Told;
+        // Nothing of these is kept, so nothing is to be paid for.
+        let is_whole = matches!(
+            error,
+            Told::NotRunning { .. }
+                | Told::Overload(_)
+                | Told::Whole { .. }
+                | Told::RateLimited { .. }
+        );
+        let (status, text, wait_ns) = match PushError::from(error) {
+            PushError::Unavailable { text } => return Self::Unavailable { text },
+            PushError::Rejected { code, text } => (code, text, None),
+            PushError::RateLimited { text, wait_ns } => (TOO_MANY_REQUESTS, text, Some(wait_ns)),
+            PushError::Malformed { text } => (400, text, None),
+            PushError::Plain { text } if is_whole => (500, text, None),
+            PushError::Plain { text } => return Self::Failed { text },
+        };
+        match is_whole {
+            true => Self::Refused { status, text, wait_ns },
+            false => Self::Told { status, text, wait_ns },
         }
+    }
+}
+
+impl From<WorkLost> for SinkError {
+    fn from(error: WorkLost) -> Self {
+        Self::Failed { text: error.to_string() }
     }
 }
 
@@ -170,6 +171,8 @@ impl From<FrameError> for GrpcStatus {
             | FrameError::AnswerTooLarge { .. } => Code::ResourceExhausted,
             FrameError::UnknownEncoding { .. } => Code::Unimplemented,
             FrameError::Body => Code::Cancelled,
+            FrameError::NoRoom(_) => Code::Unavailable,
+            FrameError::TooSlow => Code::DeadlineExceeded,
             _ => Code::Internal,
         };
         Self::new(code, error.to_string())
@@ -212,19 +215,161 @@ pub fn http_error(code: u16, text: &str) -> Response {
     (code, headers, format!("{text}\n")).into_response()
 }
 
-/// What the sender of a refused remote write is told.
-pub fn remote_write_error(error: &PushError) -> Response {
-    match error {
-        PushError::Rejected { code, text } => http_error(*code, text),
-        PushError::RateLimited { text, wait_ns } => {
-            let mut response = http_error(TOO_MANY_REQUESTS, text);
-            let wait_secs = retry_after_secs(*wait_ns, rand::random());
-            response.headers_mut().insert(header::RETRY_AFTER, wait_secs.into());
+/// What the sender of a remote write is told.
+pub fn remote_write_answer(
+    protocol: Version,
+    outcome: Result<distributor::Answer, distributor::PushError>,
+) -> Response {
+    let (written, refusal) = match outcome {
+        Ok(distributor::Answer::Passed(answer)) => return passed(answer),
+        Ok(distributor::Answer::Taken { written, partly: None }) => (Some(written), None),
+        Ok(distributor::Answer::Taken { written, partly: Some(partly) }) => {
+            (Some(written), Some(Refusal::from(partly)))
+        }
+        // Cortex does not count for bytes that it cannot read.
+        Err(error @ distributor::PushError::Unreadable(_)) => (None, Some(error.into())),
+        Err(error) => (Some(Written::default()), Some(error.into())),
+    };
+    let mut response = match (refusal, protocol) {
+        (Some(refusal), _) => refusal.response(),
+        (None, Version::V1) => StatusCode::OK.into_response(),
+        (None, Version::V2) => {
+            let mut response = StatusCode::NO_CONTENT.into_response();
+            response.headers_mut().remove(header::CONTENT_LENGTH);
             response
         }
-        PushError::Plain { text } => http_error(500, text),
-        PushError::Unavailable { text } => http_error(500, &unavailable(text)),
-        PushError::Malformed { text } => http_error(400, text),
+    };
+    if let (Version::V2, Some(written)) = (protocol, written) {
+        let headers = response.headers_mut();
+        for (name, count) in [
+            (WRITTEN_HEADERS.samples, written.samples),
+            (WRITTEN_HEADERS.histograms, written.histograms),
+            (WRITTEN_HEADERS.exemplars, written.exemplars),
+        ] {
+            headers.insert(HeaderName::from_static(name), count.into());
+        }
+    }
+    response
+}
+
+/// A remote write that was not taken, or not whole.
+struct Refusal {
+    status: u16,
+    text: String,
+    /// When to come back, where that is known.
+    wait_ns: Option<u64>,
+}
+
+impl Refusal {
+    /// Who is told to come back is told when, so that senders do not come back all at once.
+    fn response(&self) -> Response {
+        let mut response = http_error(self.status, &self.text);
+        if matches!(self.status, TOO_MANY_REQUESTS | SERVICE_UNAVAILABLE) {
+            let wait_secs = retry_after_secs(self.wait_ns.unwrap_or(0), rand::random());
+            response.headers_mut().insert(header::RETRY_AFTER, wait_secs.into());
+        }
+        response
+    }
+}
+
+impl From<Partly> for Refusal {
+    fn from(partly: Partly) -> Self {
+        match partly {
+            Partly::Invalid { text } => Self { status: 400, text, wait_ns: None },
+            Partly::Refused(refused) => refused.into(),
+        }
+    }
+}
+
+impl From<distributor::Refused> for Refusal {
+    fn from(refused: distributor::Refused) -> Self {
+        // A request that no wait lets through still backs off, as far as a wait is told.
+        let wait_ns = refused.wait_ns.unwrap_or(u64::MAX);
+        Self { status: TOO_MANY_REQUESTS, text: refused.text, wait_ns: Some(wait_ns) }
+    }
+}
+
+impl From<distributor::PushError> for Refusal {
+    fn from(error: distributor::PushError) -> Self {
+        let text = error.to_string();
+        let (status, wait_ns) = match error {
+            distributor::PushError::Overload(overload) => {
+                (SERVICE_UNAVAILABLE, Some(overload.wait_ns()))
+            }
+            distributor::PushError::Unreadable(error) => (error.status(), None),
+            distributor::PushError::Unfit(PrepareError::MetricNameMissing { .. }) => (500, None),
+            distributor::PushError::Unfit(_) => (400, None),
+            distributor::PushError::OverRate(refused) => return refused.into(),
+            distributor::PushError::Sink(error) => return error.into(),
+        };
+        Self { status, text, wait_ns }
+    }
+}
+
+impl From<SinkError> for Refusal {
+    fn from(error: SinkError) -> Self {
+        let (text, wait_ns) = (error.to_string(), error.wait_ns());
+        match error {
+            SinkError::Told { status, .. } | SinkError::Refused { status, .. } => {
+                Self { status, text, wait_ns }
+            }
+            SinkError::Unavailable { text } => {
+                Self { status: 500, text: unavailable(&text), wait_ns }
+            }
+            SinkError::Unplaced { .. } | SinkError::Failed { .. } => {
+                Self { status: 500, text, wait_ns }
+            }
+            SinkError::Upstream(error) => {
+                let status = match error {
+                    HttpUpstreamError::Unreachable { .. }
+                    | HttpUpstreamError::Down { .. }
+                    | HttpUpstreamError::Full { .. } => SERVICE_UNAVAILABLE,
+                    HttpUpstreamError::DeadlineExceeded { .. } => 504,
+                    HttpUpstreamError::Broken { .. } | HttpUpstreamError::AnswerTooLarge => 502,
+                    HttpUpstreamError::Unsendable => 400,
+                };
+                Self { status, text, wait_ns }
+            }
+        }
+    }
+}
+
+/// The answer of the distributor behind us, as it came.
+fn passed(answer: upstream::distributor::Answer) -> Response {
+    let mut response = (answer.status, answer.body).into_response();
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// Tells what is left of a tenant's budget. A tenant without a limit is told nothing.
+///
+/// The time until the bucket is full is told as the reset: within one debt it is one moment, and
+/// does not move with each request.
+pub fn tell_budget(response: &mut Response, form: RateLimitHeaders, budget: BucketView) {
+    if budget.rate == RATE_UNLIMITED || form == RateLimitHeaders::Off {
+        return;
+    }
+    let remaining = budget.credits.max(0.0).floor() as u64;
+    // Both conversions saturate: a rate of nothing fills no bucket.
+    let secs_for = |credits: f64| (credits.max(0.0) / budget.rate).ceil() as u64;
+    let reset_secs = secs_for(budget.burst as f64 - budget.credits);
+    let headers = response.headers_mut();
+    match form {
+        RateLimitHeaders::Off => {}
+        RateLimitHeaders::Draft => {
+            let window_secs = secs_for(budget.burst as f64).max(1);
+            let policy = format!("\"tenant\";q={};w={window_secs}", budget.burst);
+            let left = format!("\"tenant\";r={remaining};t={reset_secs}");
+            for (name, value) in [("ratelimit-policy", policy), ("ratelimit", left)] {
+                let value = HeaderValue::from_str(&value).expect("digits and punctuation");
+                headers.insert(name, value);
+            }
+        }
+        RateLimitHeaders::Legacy => {
+            headers.insert("x-ratelimit-limit", budget.burst.into());
+            headers.insert("x-ratelimit-remaining", remaining.into());
+            headers.insert("x-ratelimit-reset", reset_secs.into());
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub use client::{ClientTls, ClientTlsConfig, client};
-pub use server::{ClientAuth, ServerTls, ServerTlsConfig, ServerTlsConfigError, server};
+pub use server::{
+    ClientAuth, MinVersion, ServerTls, ServerTlsConfig, ServerTlsConfigError, server,
+};
 pub use watched::{RELOAD_PERIOD, Watched};
 
 /// Why certificates or keys cannot be used.

@@ -4,8 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
 use super::watched::Watched;
 use super::{Pem, TlsError, is_unset, provider, set};
@@ -26,18 +36,77 @@ pub struct ServerTlsConfig {
 }
 
 /// What is asked of clients, in Go's words.
-///
-/// Go's `RequestClientCert` and `RequireAnyClientCert` look at nothing that a client shows, so
-/// they protect nothing, and are not offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientAuth {
     #[default]
     #[serde(rename = "", alias = "NoClientCert")]
     None,
+    /// Asked for, and whatever is shown, or nothing, will do. It protects nothing.
+    #[serde(rename = "RequestClientCert")]
+    Request,
+    /// Whatever is shown will do, whoever has signed it. It protects nothing.
+    #[serde(rename = "RequireAnyClientCert", alias = "RequireClientCert")]
+    RequireAny,
     #[serde(rename = "VerifyClientCertIfGiven")]
     VerifyIfGiven,
     #[serde(rename = "RequireAndVerifyClientCert")]
     RequireAndVerify,
+}
+
+/// The least version of TLS that a listener speaks, in Go's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum MinVersion {
+    /// What Go's listeners have by default: 1.2.
+    #[default]
+    Default,
+    Tls12,
+    Tls13,
+}
+
+/// There is no such version, or it is one that nobody should speak any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MinVersionError {
+    #[error("{name} is not offered; the least are VersionTLS12 and VersionTLS13")]
+    TooOld { name: String },
+    #[error("{name:?} is no version of TLS; those offered are VersionTLS12 and VersionTLS13")]
+    Unknown { name: String },
+}
+
+impl TryFrom<String> for MinVersion {
+    type Error = MinVersionError;
+
+    fn try_from(name: String) -> Result<Self, MinVersionError> {
+        match name.as_str() {
+            "" => Ok(Self::Default),
+            "VersionTLS12" => Ok(Self::Tls12),
+            "VersionTLS13" => Ok(Self::Tls13),
+            "VersionTLS10" | "VersionTLS11" => Err(MinVersionError::TooOld { name }),
+            _ => Err(MinVersionError::Unknown { name }),
+        }
+    }
+}
+
+impl From<MinVersion> for String {
+    fn from(version: MinVersion) -> Self {
+        match version {
+            MinVersion::Default => "",
+            MinVersion::Tls12 => "VersionTLS12",
+            MinVersion::Tls13 => "VersionTLS13",
+        }
+        .to_owned()
+    }
+}
+
+impl MinVersion {
+    fn versions(self) -> &'static [&'static SupportedProtocolVersion] {
+        static BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+        static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
+        match self {
+            Self::Default | Self::Tls12 => BOTH,
+            Self::Tls13 => NEWEST,
+        }
+    }
 }
 
 /// What is wrong with the files as they are named.
@@ -59,17 +128,26 @@ impl ServerTlsConfig {
     }
 
     pub fn validate(&self) -> Result<(), ServerTlsConfigError> {
-        let checks = self.client_auth_type != ClientAuth::None;
+        use ClientAuth::{None, Request, RequireAndVerify, RequireAny, VerifyIfGiven};
+        let asks = self.client_auth_type != None;
+        let checks = match self.client_auth_type {
+            VerifyIfGiven | RequireAndVerify => true,
+            None | Request | RequireAny => false,
+        };
         let has_authorities = !is_unset(&self.client_ca_file);
         if is_unset(&self.cert_file) != is_unset(&self.key_file) {
             return Err(ServerTlsConfigError::HalfPair);
         }
-        match (checks, has_authorities) {
-            (true, false) => Err(ServerTlsConfigError::NoAuthorities),
-            (false, true) => Err(ServerTlsConfigError::NoCheck),
-            (true, true) if !self.is_enabled() => Err(ServerTlsConfigError::NoCertificate),
-            _ => Ok(()),
+        if checks && !has_authorities {
+            return Err(ServerTlsConfigError::NoAuthorities);
         }
+        if has_authorities && !asks {
+            return Err(ServerTlsConfigError::NoCheck);
+        }
+        if asks && !self.is_enabled() {
+            return Err(ServerTlsConfigError::NoCertificate);
+        }
+        Ok(())
     }
 }
 
@@ -78,6 +156,7 @@ impl ServerTlsConfig {
 pub fn server(
     name: &'static str,
     config: &ServerTlsConfig,
+    min_version: MinVersion,
     protocol: &'static str,
 ) -> Result<Option<Arc<ServerTls>>, TlsError> {
     if !config.is_enabled() {
@@ -85,7 +164,8 @@ pub fn server(
     }
     let paths = set(&[&config.cert_file, &config.key_file, &config.client_ca_file]);
     let client_auth = config.client_auth_type;
-    let watched = Watched::load(name, paths, move |pems| build(pems, client_auth, protocol))?;
+    let watched =
+        Watched::load(name, paths, move |pems| build(pems, client_auth, min_version, protocol))?;
     Ok(Some(Arc::new(watched)))
 }
 
@@ -93,24 +173,30 @@ pub fn server(
 fn build(
     pems: &[Pem],
     client_auth: ClientAuth,
+    min_version: MinVersion,
     protocol: &'static str,
 ) -> Result<ServerConfig, TlsError> {
     let [certificate, key, authorities @ ..] = pems else {
         unreachable!("a listener with TLS has named both");
     };
     let builder = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(min_version.versions())
         .map_err(TlsError::Versions)?;
-    let builder = match authorities.first() {
-        None => builder.with_no_client_auth(),
-        Some(authorities) => {
-            let authorities = Arc::new(authorities.authorities()?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider());
-            let verifier = match client_auth {
-                ClientAuth::RequireAndVerify => verifier,
-                ClientAuth::None | ClientAuth::VerifyIfGiven => verifier.allow_unauthenticated(),
-            };
-            builder.with_client_cert_verifier(verifier.build().map_err(TlsError::ClientCheck)?)
+    let anyone = |is_required| Arc::new(AnyClient { provider: provider(), is_required });
+    let verifying = || {
+        let authorities = authorities.first().expect("a check names its authorities");
+        let authorities = Arc::new(authorities.authorities()?);
+        Ok(WebPkiClientVerifier::builder_with_provider(authorities, provider()))
+    };
+    let builder = match client_auth {
+        ClientAuth::None => builder.with_no_client_auth(),
+        ClientAuth::Request => builder.with_client_cert_verifier(anyone(false)),
+        ClientAuth::RequireAny => builder.with_client_cert_verifier(anyone(true)),
+        ClientAuth::VerifyIfGiven => builder.with_client_cert_verifier(
+            verifying()?.allow_unauthenticated().build().map_err(TlsError::ClientCheck)?,
+        ),
+        ClientAuth::RequireAndVerify => {
+            builder.with_client_cert_verifier(verifying()?.build().map_err(TlsError::ClientCheck)?)
         }
     };
     let mut config = builder
@@ -118,6 +204,57 @@ fn build(
         .map_err(|source| certificate.pair_error(key, source))?;
     config.alpn_protocols = vec![protocol.into()];
     Ok(config)
+}
+
+/// Takes any certificate of a client, as Go does where it is told to. That the client has the
+/// certificate's key is checked all the same.
+#[derive(Debug)]
+struct AnyClient {
+    provider: Arc<CryptoProvider>,
+    is_required: bool,
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 #[cfg(test)]
@@ -135,11 +272,14 @@ mod tests {
             };
             assert_eq!(config.validate(), expect, "{config:?}");
         };
-        use ClientAuth::{None, RequireAndVerify, VerifyIfGiven};
+        use ClientAuth::{None, Request, RequireAndVerify, RequireAny, VerifyIfGiven};
         check("", "", None, "", Ok(()));
         check("c", "k", None, "", Ok(()));
         check("c", "k", RequireAndVerify, "a", Ok(()));
         check("c", "k", VerifyIfGiven, "a", Ok(()));
+        check("c", "k", Request, "", Ok(()));
+        check("c", "k", RequireAny, "a", Ok(()));
+        check("", "", Request, "", Err(ServerTlsConfigError::NoCertificate));
         check("c", "", None, "", Err(ServerTlsConfigError::HalfPair));
         check("", "k", None, "", Err(ServerTlsConfigError::HalfPair));
         check("c", "k", RequireAndVerify, "", Err(ServerTlsConfigError::NoAuthorities));
@@ -154,6 +294,27 @@ mod tests {
         assert_eq!(read("NoClientCert").expect("none"), ClientAuth::None);
         let required = read("RequireAndVerifyClientCert").expect("required");
         assert_eq!(required, ClientAuth::RequireAndVerify);
-        assert!(read("RequireAnyClientCert").is_err(), "it would check nothing");
+        assert_eq!(read("RequestClientCert").expect("any or none"), ClientAuth::Request);
+        for name in ["RequireAnyClientCert", "RequireClientCert"] {
+            assert_eq!(read(name).expect("any"), ClientAuth::RequireAny);
+        }
+        assert!(read("requireAnyClientCert").is_err());
+    }
+
+    #[test]
+    fn old_versions_of_tls_are_refused_by_name() {
+        let read = |text: &str| serde_json::from_value::<MinVersion>(text.into());
+        for (name, version) in [
+            ("", MinVersion::Default),
+            ("VersionTLS12", MinVersion::Tls12),
+            ("VersionTLS13", MinVersion::Tls13),
+        ] {
+            assert_eq!(read(name).expect(name), version);
+            assert_eq!(String::from(version), name);
+        }
+        let refused = |name: &str| read(name).expect_err("not offered").to_string();
+        assert!(refused("VersionTLS10").starts_with("VersionTLS10 is not offered"));
+        assert!(refused("VersionTLS11").starts_with("VersionTLS11 is not offered"));
+        assert!(refused("1.2").contains("no version of TLS"));
     }
 }

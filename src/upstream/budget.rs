@@ -86,6 +86,16 @@ impl Budget {
         UpstreamError::Full { address: Arc::clone(&self.address), bound, max }
     }
 
+    /// Calls that wait or are under way.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of their requests.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         let shown = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
         families.gauge(

@@ -1,20 +1,21 @@
 //! One connection: how it is made, kept alive and driven to its end, and the wait between tries.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::UpstreamStartError;
-use super::config::UpstreamConfig;
-use crate::tls::{self, ClientTls};
+use super::config::{UpstreamConfig, UpstreamConfigError};
+use super::wire::{Heard, Overheard, Wire};
+use crate::tls::ClientTls;
 
 /// How much of one answer may be on its way to a reader that does not read. It is also what
 /// one stream can move per round trip: 256 MiB/s at a millisecond, far more beside us.
@@ -36,6 +37,16 @@ const BACKOFF_FACTOR: f64 = 1.6;
 /// Waits are spread by this part up and down, so that many who lost the same upstream do not
 /// come back at the same moment: gRPC's.
 const BACKOFF_JITTER: f64 = 0.2;
+
+/// After how long without an answer a call asks whether its connection still leads anywhere: half
+/// of the time that Cortex's distributors wait, and ten times what a push takes on a bad day.
+pub const SUSPICIOUS_AFTER: Duration = Duration::from_secs(1);
+/// How long a connection that is suspected may leave a ping unanswered, and be silent altogether. A sound process answers pings whatever its handlers do; three
+/// retransmissions of a lost packet and the longest pauses of a garbage collector fit.
+const SUSPECT_SILENT_MAX: Duration = Duration::from_secs(3);
+/// Least time between two pings. Cortex's server hangs up on the third that comes less than 10 s
+/// after another while it has nothing to say.
+const PING_REST: Duration = Duration::from_secs(12);
 
 /// What connections are made by.
 pub struct Dialler {
@@ -62,13 +73,22 @@ struct Keepalive {
 /// A connection whose other side has answered, so that its settings are known.
 pub struct Dialled {
     pub requests: SendRequest<Bytes>,
+    /// Told when a call has waited for long.
+    pub suspicion: Arc<Notify>,
     pub driver: Driver,
 }
 
 /// Moves the bytes of a connection; nothing happens on it unless this runs.
 pub struct Driver {
-    connection: h2::client::Connection<Box<dyn Wire>, Bytes>,
+    connection: h2::client::Connection<Overheard, Bytes>,
+    pulse: Pulse,
+}
+
+/// Finds out whether the other side is still there.
+struct Pulse {
     pings: PingPong,
+    heard: Heard,
+    suspicion: Arc<Notify>,
     keepalive: Keepalive,
 }
 
@@ -89,19 +109,16 @@ pub enum WireError {
     PingTimeout(Duration),
 }
 
-/// What HTTP/2 is spoken over.
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
-
 impl Dialler {
-    pub fn new(address: Arc<str>, config: &UpstreamConfig) -> Result<Self, UpstreamStartError> {
-        let tls = match config.tls_enabled {
-            false => None,
-            true => Some(Tls {
-                settings: tls::client("upstream", &config.tls(), "h2")?,
-                server_name: config.server_name()?,
-            }),
+    /// With `tls`, the other side has to show a certificate for the name that `config` tells.
+    pub fn new(
+        address: Arc<str>,
+        config: &UpstreamConfig,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Self, UpstreamConfigError> {
+        let tls = match tls {
+            None => None,
+            Some(settings) => Some(Tls { settings, server_name: config.server_name()? }),
         };
         Ok(Self {
             address,
@@ -153,6 +170,8 @@ impl Dialler {
                 Box::new(secured.map_err(WireError::Tls)?)
             }
         };
+        let wire = Overheard::new(wire);
+        let heard = wire.heard();
         let (requests, mut connection) = h2::client::Builder::new()
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -174,28 +193,52 @@ impl Dialler {
             ended = &mut connection => Err(ended.map_or_else(WireError::Http2, |()| WireError::Closed)),
             pong = pings.ping(Ping::opaque()) => pong.map(|_| ()).map_err(WireError::Http2),
         }?;
-        Ok(Dialled { requests, driver: Driver { connection, pings, keepalive: self.keepalive } })
+        let suspicion = Arc::new(Notify::new());
+        let keepalive = self.keepalive;
+        let pulse = Pulse { pings, heard, suspicion: Arc::clone(&suspicion), keepalive };
+        Ok(Dialled { requests, suspicion, driver: Driver { connection, pulse } })
     }
 }
 
 impl Driver {
     /// Until the connection has ended; `Ok` when both sides meant it to.
     pub async fn run(self) -> Result<(), WireError> {
-        let Self { connection, mut pings, keepalive } = self;
-        let lost = async {
-            loop {
-                tokio::time::sleep(keepalive.time).await;
-                match timeout(keepalive.timeout, pings.ping(Ping::opaque())).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(error)) => return WireError::Http2(error),
-                    Err(_) => return WireError::PingTimeout(keepalive.timeout),
-                }
-            }
-        };
         // Neither arm is polled again after the other.
         tokio::select! {
-            ended = connection => ended.map_err(WireError::Http2),
-            error = lost => Err(error),
+            ended = self.connection => ended.map_err(WireError::Http2),
+            error = self.pulse.lost() => Err(error),
+        }
+    }
+}
+
+impl Pulse {
+    /// Pings now and then, and when somebody suspects that nobody is there; ends when that is so.
+    async fn lost(mut self) -> WireError {
+        let Keepalive { time, timeout } = self.keepalive;
+        let rest = PING_REST.min(time);
+        loop {
+            // Both arms only wait.
+            let silent_max = tokio::select! {
+                () = tokio::time::sleep(time.saturating_sub(rest)) => timeout,
+                () = self.suspicion.notified() => timeout.min(SUSPECT_SILENT_MAX),
+            };
+            if let Err(error) = self.ping(silent_max).await {
+                return error;
+            }
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    /// Waits for the answer as long as anything at all comes: it may be behind a long one.
+    async fn ping(&mut self, silent_max: Duration) -> Result<(), WireError> {
+        self.pings.send_ping(Ping::opaque()).map_err(WireError::Http2)?;
+        loop {
+            let heard = self.heard.bytes();
+            match timeout(silent_max, poll_fn(|cx| self.pings.poll_pong(cx))).await {
+                Ok(answered) => return answered.map(|_| ()).map_err(WireError::Http2),
+                Err(_) if self.heard.bytes() != heard => {}
+                Err(_) => return Err(WireError::PingTimeout(silent_max)),
+            }
         }
     }
 }
@@ -206,7 +249,8 @@ mod tests {
 
     #[test]
     fn waits_grow_to_their_most_and_are_spread() {
-        let dialler = Dialler::new("up:1".into(), &UpstreamConfig::default()).expect("no TLS");
+        let dialler =
+            Dialler::new("up:1".into(), &UpstreamConfig::default(), None).expect("no TLS");
         let check = |failures, least_ms, most_ms| {
             for _ in 0..100 {
                 let wait_ms = dialler.backoff(failures).as_millis();

@@ -1,7 +1,10 @@
-//! A page of a service around us, by plain HTTP/1.1 on a connection of its own.
+//! Pages of services around us, by HTTP/1.1, in TLS where the address says so, each on a
+//! connection of its own.
 //!
 //! For questions every few minutes; a pool would keep a connection for nothing.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +12,12 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::wire::Wire;
+use crate::ring::config::address::{Address, AddressError, Scheme};
+use crate::tls::{self, ClientTls, ClientTlsConfig, TlsError};
 
 /// What a page may cost.
 #[derive(Clone, Copy, Debug)]
@@ -18,56 +27,137 @@ pub struct PageBounds {
     pub body_bytes_max: usize,
 }
 
+/// Where pages are, and how they are come by.
+pub struct PageServer {
+    address: Address,
+    /// Before each path: the scheme, host and port that errors name.
+    origin: String,
+    tls: Option<Tls>,
+}
+
+/// Whom we trust, and the name that the server's certificate has to be for.
+struct Tls {
+    settings: Arc<ClientTls>,
+    server_name: ServerName<'static>,
+}
+
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    #[error("{address} cannot be reached")]
-    Unreachable { address: String, source: std::io::Error },
-    #[error("{address} does not answer as HTTP")]
-    Http { address: String, source: hyper::Error },
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    #[error("cannot prepare TLS to {origin}")]
+    Certificates { origin: String, source: Box<TlsError> },
+    #[error("{origin} is no name that a certificate could carry")]
+    ServerName { origin: String },
+    #[error("{origin} cannot be reached")]
+    Unreachable { origin: String, source: std::io::Error },
+    #[error("the TLS handshake with {origin} failed")]
+    Handshake { origin: String, source: std::io::Error },
+    #[error("{origin} does not answer as HTTP")]
+    Http { origin: String, source: hyper::Error },
     #[error("{path} is no path")]
     Path { path: String },
-    #[error("{address}{path} answers {status}")]
-    Status { address: String, path: String, status: u16 },
-    #[error("the page of {address} was broken off, or is longer than {bytes_max} bytes")]
-    Body { address: String, bytes_max: usize },
-    #[error("{address} has not answered within {deadline:?}")]
-    TooSlow { address: String, deadline: Duration },
+    #[error("{origin}{path} answers {status}")]
+    Status { origin: String, path: String, status: u16 },
+    #[error("the answer of {origin}{path} broke off or has more than {bytes_max} bytes")]
+    Body { origin: String, path: String, bytes_max: usize },
+    #[error("{origin}{path} has not answered within {deadline:?}")]
+    TooSlow { origin: String, path: String, deadline: Duration },
 }
 
-/// The body of `http://address/path`, if it is answered with 200.
-pub async fn get(address: &str, path: &str, bounds: PageBounds) -> Result<Bytes, PageError> {
-    let late = |_| PageError::TooSlow { address: address.to_owned(), deadline: bounds.deadline };
-    tokio::time::timeout(bounds.deadline, exchange(address, path, bounds)).await.map_err(late)?
-}
+impl PageServer {
+    /// `text` is `host:port`, or a URL of http or https. `ca_path` has the authorities that its
+    /// certificate is checked against; empty takes the host's.
+    pub fn new(text: &str, ca_path: &Path) -> Result<Self, PageError> {
+        let address = match text.contains("://") {
+            true => Address::parse_url(text)?,
+            false => Address::parse(text)?,
+        };
+        let is_tls = address.scheme == Some(Scheme::Https);
+        let scheme = if is_tls { "https" } else { "http" };
+        let origin = format!("{scheme}://{}", address.authority());
+        let tls = is_tls.then(|| Tls::new(&address, &origin, ca_path)).transpose()?;
+        Ok(Self { address, origin, tls })
+    }
 
-async fn exchange(address: &str, path: &str, bounds: PageBounds) -> Result<Bytes, PageError> {
-    let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new());
-    let request = request.map_err(|_| PageError::Path { path: path.to_owned() })?;
-    let unreachable = |source| PageError::Unreachable { address: address.to_owned(), source };
-    let stream = TcpStream::connect(address).await.map_err(unreachable)?;
-    let failed = |source| PageError::Http { address: address.to_owned(), source };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let asking = async {
-        let response = sender.send_request(request).await.map_err(failed)?;
-        if response.status() != StatusCode::OK {
-            let status = response.status().as_u16();
-            return Err(PageError::Status {
-                address: address.to_owned(),
-                path: path.to_owned(),
-                status,
-            });
+    /// Path and query of the URL; `/` where it has none.
+    pub fn path(&self) -> &str {
+        &self.address.path
+    }
+
+    /// The body of a page, if it is answered with 200. It is asked for as JSON; who has none
+    /// answers otherwise.
+    pub async fn get(&self, path: &str, bounds: PageBounds) -> Result<Bytes, PageError> {
+        let late = |_| PageError::TooSlow {
+            origin: self.origin.clone(),
+            path: path.to_owned(),
+            deadline: bounds.deadline,
+        };
+        let exchange = self.exchange(path, bounds.body_bytes_max);
+        tokio::time::timeout(bounds.deadline, exchange).await.map_err(late)?
+    }
+
+    async fn exchange(&self, path: &str, bytes_max: usize) -> Result<Bytes, PageError> {
+        let origin = || self.origin.clone();
+        let request = Request::get(path)
+            .header(header::HOST, self.address.authority())
+            .header(header::ACCEPT, "application/json, */*;q=0.1")
+            .body(Empty::<Bytes>::new())
+            .map_err(|_| PageError::Path { path: path.to_owned() })?;
+        let wire = self.dial().await?;
+        let failed = |source| PageError::Http { origin: origin(), source };
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(wire)).await.map_err(failed)?;
+        let asking = async {
+            let response = sender.send_request(request).await.map_err(failed)?;
+            if response.status() != StatusCode::OK {
+                let status = response.status().as_u16();
+                return Err(PageError::Status { origin: origin(), path: path.to_owned(), status });
+            }
+            let body = Limited::new(response.into_body(), bytes_max).collect().await;
+            let path = || path.to_owned();
+            let cut = |_| PageError::Body { origin: origin(), path: path(), bytes_max };
+            Ok(body.map_err(cut)?.to_bytes())
+        };
+        let mut asking = std::pin::pin!(asking);
+        // The connection ends first only when the server closes it, and then the answer is there.
+        tokio::select! {
+            answer = asking.as_mut() => answer,
+            _ = connection => asking.await,
         }
-        let body = Limited::new(response.into_body(), bounds.body_bytes_max).collect().await;
-        let bytes_max = bounds.body_bytes_max;
-        let cut = |_| PageError::Body { address: address.to_owned(), bytes_max };
-        Ok(body.map_err(cut)?.to_bytes())
-    };
-    let mut asking = std::pin::pin!(asking);
-    // The connection ends first only when the server closes it, and then the answer is there.
-    tokio::select! {
-        answer = asking.as_mut() => answer,
-        _ = connection => asking.await,
+    }
+
+    async fn dial(&self) -> Result<Box<dyn Wire>, PageError> {
+        let Address { host, port, .. } = &self.address;
+        let origin = || self.origin.clone();
+        let stream = TcpStream::connect((host.as_str(), *port)).await;
+        let stream =
+            stream.map_err(|source| PageError::Unreachable { origin: origin(), source })?;
+        let Some(Tls { settings, server_name }) = &self.tls else {
+            return Ok(Box::new(stream));
+        };
+        let looked = Arc::clone(settings);
+        // Renewed authorities are used without a restart; the file may be on a slow mount.
+        let _ = tokio::task::spawn_blocking(move || looked.look()).await;
+        let connector = TlsConnector::from(settings.current());
+        let shaken = connector.connect(server_name.clone(), stream).await;
+        match shaken {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(source) => Err(PageError::Handshake { origin: origin(), source }),
+        }
+    }
+}
+
+impl Tls {
+    fn new(address: &Address, origin: &str, ca_path: &Path) -> Result<Self, PageError> {
+        let origin = || origin.to_owned();
+        let config = ClientTlsConfig { ca_path: ca_path.to_owned(), ..ClientTlsConfig::default() };
+        let settings = tls::client("page", &config, "http/1.1").map_err(|error| {
+            PageError::Certificates { origin: origin(), source: Box::new(error) }
+        })?;
+        let server_name = ServerName::try_from(address.host.clone())
+            .map_err(|_| PageError::ServerName { origin: origin() })?;
+        Ok(Self { settings, server_name })
     }
 }

@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-use super::config::UpstreamConfig;
+use super::UpstreamError;
+use super::config::{UpstreamConfig, UpstreamConfigError};
 use super::dial::{Dialled, Dialler, WireError};
-use super::{UpstreamError, UpstreamStartError};
 use crate::exposition::Families;
 use crate::tls::ClientTls;
 
@@ -56,6 +56,7 @@ struct State {
 struct Connection {
     id: u64,
     requests: SendRequest<Bytes>,
+    suspicion: Arc<Notify>,
     leases: usize,
     /// Takes no new calls: it is shutting down or broken, and its driver will say so.
     is_going: bool,
@@ -95,10 +96,11 @@ impl Pool {
     pub fn new(
         address: Arc<str>,
         config: &UpstreamConfig,
-    ) -> Result<Arc<Self>, UpstreamStartError> {
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Arc<Self>, UpstreamConfigError> {
         Ok(Arc::new(Self {
             authority: address.parse().ok(),
-            dialler: Dialler::new(address, config)?,
+            dialler: Dialler::new(address, config, tls)?,
             connections_max: config.max_connections,
             state: Mutex::default(),
             changed: Notify::new(),
@@ -219,10 +221,16 @@ impl Pool {
         let mut state = self.lock();
         state.is_dialling = false;
         match outcome {
-            Ok(Dialled { requests, driver }) => {
+            Ok(Dialled { requests, suspicion, driver }) => {
                 let id = state.next_id;
                 state.next_id += 1;
-                state.connections.push(Connection { id, requests, leases: 0, is_going: false });
+                state.connections.push(Connection {
+                    id,
+                    requests,
+                    suspicion,
+                    leases: 0,
+                    is_going: false,
+                });
                 state.failures = 0;
                 state.retry_at = None;
                 state.is_reachable = true;
@@ -262,6 +270,13 @@ impl Pool {
         }
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Has every connection show that it lives.
+    pub fn suspect(&self) {
+        for connection in &self.lock().connections {
+            connection.suspicion.notify_one();
+        }
     }
 
     /// Counts a call, or an answer, that came to nothing.
@@ -348,6 +363,14 @@ impl Lease {
         let mut state = self.pool.lock();
         if let Some(connection) = state.connections.iter_mut().find(|one| one.id == self.id) {
             connection.is_going = true;
+        }
+    }
+
+    /// A call on the connection has had no answer for a while: it has to show that it lives.
+    pub fn suspect(&self) {
+        let state = self.pool.lock();
+        if let Some(connection) = state.connections.iter().find(|one| one.id == self.id) {
+            connection.suspicion.notify_one();
         }
     }
 

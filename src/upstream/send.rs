@@ -13,6 +13,7 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::budget::InFlight;
+use super::dial::SUSPICIOUS_AFTER;
 use super::pool::{Lease, Pool, TaskGuard};
 use super::{BodyError, UpstreamError};
 
@@ -58,11 +59,7 @@ where
     let (lease, response, stream) = open(pool, request, is_bodyless, deadline).await?;
     let mut sender = (!is_bodyless).then_some(Sender { body, stream });
     let answered = answer_head(&mut sender, response);
-    let outcome = match deadline {
-        None => answered.await,
-        // Dropping what waits resets the stream.
-        Some(deadline) => timeout_at(deadline, answered).await.unwrap_or(Err(Early::Deadline)),
-    };
+    let outcome = within(deadline, &lease, answered).await;
     let response = outcome.map_err(|early| early.told(lease.pool().address()))?;
     let sender = sender.map(|sender| {
         pool.spawn_guarded(async move {
@@ -106,6 +103,27 @@ async fn open(
             }
         }
         turn += 1;
+    }
+}
+
+/// Waits for the answer's head until the deadline. Long before it, whether there is anybody to
+/// answer begins to be asked: callers give up at their deadlines, and tell nothing by it.
+async fn within(
+    deadline: Option<Instant>,
+    lease: &Lease,
+    answered: impl Future<Output = Result<Response<RecvStream>, Early>>,
+) -> Result<Response<RecvStream>, Early> {
+    let mut answered = std::pin::pin!(answered);
+    let suspicious_at = Instant::now() + SUSPICIOUS_AFTER;
+    let first = deadline.map_or(suspicious_at, |deadline| deadline.min(suspicious_at));
+    if let Ok(outcome) = timeout_at(first, &mut answered).await {
+        return outcome;
+    }
+    lease.suspect();
+    match deadline {
+        None => answered.await,
+        // Dropping what waits resets the stream.
+        Some(deadline) => timeout_at(deadline, answered).await.unwrap_or(Err(Early::Deadline)),
     }
 }
 

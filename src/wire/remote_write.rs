@@ -98,12 +98,12 @@ impl Version {
 
 /// Headers of an answer to 2.0: what was written, zero each when nothing was.
 pub const WRITTEN_HEADERS: WrittenHeaders = WrittenHeaders {
-    samples: "X-Prometheus-Remote-Write-Samples-Written",
-    histograms: "X-Prometheus-Remote-Write-Histograms-Written",
-    exemplars: "X-Prometheus-Remote-Write-Exemplars-Written",
+    samples: "x-prometheus-remote-write-samples-written",
+    histograms: "x-prometheus-remote-write-histograms-written",
+    exemplars: "x-prometheus-remote-write-exemplars-written",
 };
 
-/// Names of the headers that count what was written.
+/// Names of the headers that count what was written, as HTTP compares them.
 pub struct WrittenHeaders {
     pub samples: &'static str,
     pub histograms: &'static str,
@@ -255,6 +255,12 @@ pub(super) fn unpack(body: &[u8], bytes_max: usize) -> Result<Vec<u8>, RemoteWri
         return Err(RemoteWriteError::Corrupt);
     }
     snap::raw::Decoder::new().decompress_vec(body).map_err(|_| RemoteWriteError::Corrupt)
+}
+
+/// Packs the bytes of a `WriteRequest` as a sender of version 1 does.
+pub fn packed(body: &[u8]) -> Vec<u8> {
+    // It fails only for more than 4 GiB, and no body that was read is that long.
+    snap::raw::Encoder::new().compress_vec(body).expect("a body that was read can be packed")
 }
 
 /// The unpacked length in front of a snappy block.

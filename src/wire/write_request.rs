@@ -63,6 +63,8 @@ pub struct Summary {
     pub histograms: u64,
     pub exemplars: u64,
     pub metadata: u64,
+    /// Latest time of a sample or histogram; 0 when none is after 1970.
+    pub newest_ms: i64,
 }
 
 /// One series of a request, as places in its body and arena.
@@ -134,6 +136,7 @@ impl<'a, 'arena> WriteRequest<'a, 'arena> {
         self.summary.samples += u64::from(series.sample_count);
         self.summary.histograms += u64::from(series.histogram_count);
         self.summary.exemplars += u64::from(series.exemplar_count);
+        self.summary.newest_ms = self.summary.newest_ms.max(series.newest_ms);
         Ok(series)
     }
 

@@ -17,6 +17,7 @@ use freehold::ring::model::{Instance, InstanceState, RingModel, RingReading, Tok
 use freehold::ring::{Ring, RingSettings};
 use freehold::server::drain::{Drain, Drainer};
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings};
+use freehold::server::room::Room;
 use freehold::server::seam::{IngesterCalls, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
@@ -255,6 +256,7 @@ impl Bench {
             stream_keys: StreamKeys::default(),
             upstream: None,
             stream_answer_within: std::time::Duration::from_secs(10),
+            room: Room::new(64 << 20),
             receive_message_bytes_max: 1 << 20,
             send_message_bytes_max: 1 << 20,
         };

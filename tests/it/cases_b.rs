@@ -89,7 +89,7 @@ fn case_b4_until_the_idle_timeout_has_passed_active_counts_are_said_to_load() {
     let mut bench = restarted(&setup, bench, MINUTE_MS);
     let active = |bench: &Bench| bench.tenant().series.counts().active;
     assert_eq!((bench.series(), active(&bench)), (50, 0));
-    assert_eq!(gauge(&bench, "freehold_ingester_active_series_loading"), 1.0);
+    assert_eq!(gauge(&bench, "freehold_ingester_loading"), 1.0);
     let start = bench.now;
     let mut passes = passes(&bench);
     // Each minute a few more come back; an alert that waits for the gauge never sees a low count.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use freehold::store::{Config, MatchOp, Matcher, Store, StoredValue, TimeRange};
 use freehold::tenant::TenantId;
@@ -26,9 +26,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::faults::{Faults, Proxy, Side};
+use super::faults::Proxy;
 use super::process::{
-    Freehold, Label, Pusher, Sample, TimeSeries, WriteRequest, is_long, wait_for,
+    Freehold, Label, Pusher, Sample, TimeSeries, WriteRequest, is_long, now_ms, wait_for,
 };
 
 const TENANT: &str = "chaos";
@@ -69,13 +69,13 @@ async fn a_bad_network_loses_sticks_and_leaks_nothing() {
     let flags = ["-store.cache-bytes=16777216", "-store.write-buffer-bytes=8388608"];
     let mut freehold = Freehold::start(dir.path(), &flags).await;
     freehold.wait_ready().await;
-    let before = Resources::of(&freehold);
+    let before = freehold.resources();
     let told = under_chaos(freehold.grpc, span, seed).await;
 
     let explain = || format!("sockets {} again: {}", before.sockets, freehold.process.log());
-    wait_for(explain, async || (Resources::of(&freehold).sockets <= before.sockets).then_some(()))
+    wait_for(explain, async || (freehold.resources().sockets <= before.sockets).then_some(()))
         .await;
-    let after = Resources::of(&freehold);
+    let after = freehold.resources();
     println!("{} answers, {} lost; before {before:?}, after {after:?}", told.answers, told.lost);
     assert!(after.rss_kib <= before.rss_kib + RSS_GROWTH_KIB_MAX, "{before:?} {after:?}");
     check_counts(&freehold, &told).await;
@@ -119,21 +119,7 @@ async fn under_chaos(target: SocketAddr, span: Duration, seed: u64) -> Told {
 
 /// One fault, for its time.
 async fn misbehave(proxy: &Proxy, rng: &mut SmallRng) {
-    let mut faults = Faults::default();
-    match rng.random_range(0..8) {
-        0 => faults.delay = Duration::from_millis(rng.random_range(5..300)),
-        1 => faults.stalls_to_server = true,
-        2 => faults.stalls_to_client = true,
-        3 => (faults.stalls_to_server, faults.stalls_to_client) = (true, true),
-        4 => proxy.reset_all(),
-        5 => proxy.vanish(Side::Server),
-        6 => proxy.vanish(Side::Client),
-        _ => {
-            faults.refuses = true;
-            proxy.reset_all();
-        }
-    }
-    proxy.set(faults);
+    proxy.misbehave(rng);
     // Short of the deadline, about it, and beyond it.
     tokio::time::sleep(Duration::from_millis(rng.random_range(50..3_000))).await;
 }
@@ -165,7 +151,8 @@ impl Pushing {
             // A connection that lets a deadline pass is given up, as a health check would.
             let is_calm = *calm.borrow();
             match self.push_once(pusher, is_calm).await {
-                true => in_a_row += 1,
+                // What went through before the last fault is no sign of recovery.
+                true => in_a_row += u32::from(is_calm),
                 false => connection = None,
             }
         }
@@ -226,32 +213,6 @@ fn encode(batch: &BTreeMap<u64, u64>, timestamp_ms: i64) -> Vec<u8> {
     WriteRequest { timeseries: series.collect() }.encode_to_vec()
 }
 
-/// What a leak would show in.
-#[derive(Clone, Copy, Debug)]
-struct Resources {
-    sockets: usize,
-    rss_kib: u64,
-}
-
-impl Resources {
-    fn of(freehold: &Freehold) -> Self {
-        let process = format!("/proc/{}", freehold.process.id());
-        let files = std::fs::read_dir(format!("{process}/fd")).expect("its open files");
-        // The store opens and closes files of its own all the time; sockets are the callers'.
-        let is_socket = |file: &std::fs::DirEntry| {
-            let target = std::fs::read_link(file.path()).unwrap_or_default();
-            target.to_string_lossy().starts_with("socket:")
-        };
-        let status = std::fs::read_to_string(format!("{process}/status")).expect("its status");
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let rss = rss.and_then(|rss| rss.trim().trim_end_matches(" kB").parse().ok());
-        Self {
-            sockets: files.flatten().filter(is_socket).count(),
-            rss_kib: rss.expect("a resident size"),
-        }
-    }
-}
-
 async fn check_counts(freehold: &Freehold, told: &Told) {
     let doubt = told.in_doubt.iter().filter(|series| !told.acknowledged.contains_key(series));
     let (least, most) = (told.acknowledged.len(), told.acknowledged.len() + doubt.count());
@@ -287,9 +248,4 @@ fn check_samples(dir: &Path, told: &Told) {
             assert_eq!(stored[series].get(t_ms), Some(bits), "series {series} at {t_ms}");
         }
     }
-}
-
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    i64::try_from(now.as_millis()).expect("in range")
 }

@@ -11,6 +11,7 @@ use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
+use freehold::server::room::Room;
 use freehold::server::seam::{IngesterCalls, PushError, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
@@ -69,6 +70,7 @@ impl Setup {
         let settings = Settings {
             tenancy: self.tenancy,
             stream_keys: self.stream_keys,
+            room: Room::new(64 << 20),
             receive_message_bytes_max: self.config.grpc_server_max_recv_msg_size,
             send_message_bytes_max: self.config.grpc_server_max_send_msg_size,
             upstream: None,

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use freehold::distributor::{Answer as Taken, PushError, RateLimitHeaders, SinkError, Written};
+use freehold::ratelimit::BucketView;
 use freehold::server::Drained;
 use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::{Drain, Drainer};
 use freehold::server::http::{ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls, Tenant};
 use freehold::server::http::{router, serve};
 use freehold::server::listen::Listener;
-use freehold::server::seam::{DistributorCalls, PushError, Pushed, RemoteWrite, Work};
+use freehold::server::seam::{DistributorCalls, RemoteWrite};
 use freehold::server::tenancy::Tenancy;
 use freehold::tenant::TenantId;
 use freehold::units::Millis;
@@ -24,15 +26,16 @@ use super::vectors;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Outcome = Result<Pushed, PushError>;
+type Outcome = Result<Taken, PushError>;
 type Push = dyn Fn(&TenantId, RemoteWrite) -> Outcome + Send + Sync;
 
 struct Setup {
     push: Box<Push>,
     remote_write: RemoteWriteSettings,
-    work: Work,
+    budget: Option<BucketView>,
     config: Config,
     connections_max: usize,
+    room_bytes: usize,
 }
 
 struct Server {
@@ -50,10 +53,12 @@ impl Setup {
                 accept_unknown_content_type: false,
                 body_bytes_max: 1000,
                 body_wait: PATIENCE,
+                ratelimit_headers: RateLimitHeaders::Off,
             },
-            work: Work::Inline,
+            budget: None,
             config: Config::default(),
             connections_max: 0,
+            room_bytes: 1 << 20,
         }
     }
 
@@ -63,12 +68,22 @@ impl Setup {
         let address = listener.local_address().expect("bound");
         let (drainer, drain) = Drainer::new();
         let ready = drain.clone();
+        let (push, budget) = (Arc::<Push>::from(self.push), self.budget);
+        let calls = DistributorCalls {
+            push: Arc::new(move |tenant, write| {
+                let push = Arc::clone(&push);
+                let pushed = tokio::task::spawn_blocking(move || push(&tenant, write));
+                Box::pin(async move { pushed.await.expect("no panic") })
+            }),
+            budget: Arc::new(move |_| budget),
+            came: Arc::new(|_| {}),
+        };
         let edge = HttpEdge {
             tenancy: Tenancy::Header,
             shell: shell(ready),
-            distributor: Some(DistributorCalls { push: self.push.into() }),
+            distributor: Some(calls),
             remote_write: self.remote_write,
-            work: self.work,
+            room: freehold::server::room::Room::new(self.room_bytes),
         };
         let rest = Router::new().route("/who", get(async |tenant: Tenant| tenant.0.to_string()));
         let router = router(edge, rest);
@@ -96,7 +111,11 @@ fn shell(drain: Drain) -> ShellCalls {
 }
 
 fn accepting() -> Setup {
-    Setup::new(|_, _| Ok(Pushed::default()))
+    Setup::new(|_, _| Ok(stored()))
+}
+
+fn stored() -> Taken {
+    Taken::Taken { written: Written::default(), partly: None }
 }
 
 struct Answer {
@@ -148,78 +167,27 @@ fn push_head(len: usize, more: &str) -> String {
     format!("POST /api/v1/push HTTP/1.1\r\nX-Scope-OrgID: a\r\nContent-Length: {len}\r\n{more}")
 }
 
-/// Cases of the recording that are decided here, before or after the distributor.
-#[tokio::test]
-async fn the_edge_answers_as_cortex_was_seen_to() {
-    let file = vectors::read("http_behaviour");
-    let mut seen = 0;
-    for case in vectors::array(&file, "records") {
-        let (request, response) = (&case["request"], &case["response"]);
-        let name = vectors::text(case, "name");
-        if !vectors::text(case, "kind").starts_with("push") || request["body_base64"].is_null() {
-            continue;
-        }
-        // What the distributor says is given by the answer; the edge words it.
-        let status = response["status"].as_u64().expect("status") as u16;
-        let body = response["body"].as_str().unwrap_or_default().to_owned();
-        let outcome = match status {
-            200 | 204 => {
-                Ok(Pushed { samples: u64::from(name == "push_v2_ok"), ..Pushed::default() })
-            }
-            500 => Err(PushError::Plain { text: body.trim_end().to_owned() }),
-            // Sizes after decompression are the decoder's.
-            400 if name.starts_with("push_v2") => {
-                Err(PushError::Malformed { text: body.trim_end().to_owned() })
-            }
-            code => Err(PushError::Rejected { code, text: body.trim_end().to_owned() }),
-        };
-        let flags = case["setup"]["flags"].as_str().unwrap_or_default();
-        let mut setup = Setup::new(move |_, _| outcome.clone());
-        setup.remote_write.v2_enabled = flags.contains("remote-writev2-enabled=true");
-        setup.remote_write.accept_unknown_content_type =
-            flags.contains("accept-unknown-remote-write-content-type=true");
-        setup.remote_write.body_bytes_max =
-            if flags.contains("max-recv-msg-size=1000") { 1000 } else { 100 << 20 };
-        let server = setup.start().await;
-
-        let sent = vectors::base64(&request["body_base64"]);
-        let mut head = format!(
-            "{} {} HTTP/1.1\r\nContent-Length: {}\r\n",
-            vectors::text(request, "method"),
-            vectors::text(request, "path"),
-            sent.len()
-        );
-        for (header, value) in request["headers"].as_object().expect("headers") {
-            head += &format!("{header}: {}\r\n", value.as_str().expect("text"));
-        }
-        let answer = send(&server, &head, &sent).await;
-        assert_eq!((answer.status, answer.body), (status, body), "{name}");
-        for (header, value) in response["headers"].as_object().expect("headers") {
-            let got = answer.headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(header));
-            assert_eq!(got.map(|(_, v)| v.as_str()), value.as_str(), "{name}: {header}");
-        }
-        seen += 1;
-    }
-    assert!(seen > 60, "{seen}");
-}
-
 #[tokio::test]
 async fn errors_of_a_push_become_the_statuses_that_cortex_gives_them() {
-    let next = Arc::new(Mutex::new(Ok(Pushed::default())));
-    let outcome = Arc::clone(&next);
-    let server = Setup::new(move |_, _| outcome.lock().expect("lock").clone()).start().await;
+    let next = Arc::new(Mutex::new(SinkError::Failed { text: String::new() }));
+    let error = Arc::clone(&next);
+    let outcome = move |_: &TenantId, _| Err(error.lock().expect("lock").clone().into());
+    let server = Setup::new(outcome).start().await;
     let file = vectors::read("errors");
     for case in vectors::array(&file, "http_mapping") {
         let kind = vectors::text(case, "push_error");
         let text = vectors::text(case, "text");
         let bare = text.rsplit("desc = ").next().expect("a text").to_owned();
-        *next.lock().expect("lock") = Err(match kind.strip_prefix("httpgrpc ") {
-            Some(code) => PushError::Rejected { code: code.parse().expect("code"), text: bare },
-            None if kind == "grpc Unavailable" => PushError::Unavailable { text: bare },
+        *next.lock().expect("lock") = match kind.strip_prefix("httpgrpc ") {
+            Some(code) => {
+                let status = code.parse().expect("code");
+                SinkError::Told { status, text: bare, wait_ns: None }
+            }
+            None if kind == "grpc Unavailable" => SinkError::Unavailable { text: bare },
             // A hung-up sender is noticed before there is an error to word.
             None if kind == "context canceled" => continue,
-            None => PushError::Plain { text: text.to_owned() },
-        });
+            None => SinkError::Failed { text: text.to_owned() },
+        };
         let answer = send(&server, &push_head(1, ""), b"x").await;
         let expect = &case["push_handler"];
         assert_eq!(u64::from(answer.status), expect["status"].as_u64().expect("status"), "{kind}");
@@ -233,7 +201,8 @@ async fn case_r52_a_rate_limited_sender_is_told_when_to_come_back() {
     let next = Arc::clone(&wait_ns);
     let server = Setup::new(move |_, _| {
         let wait_ns = *next.lock().expect("lock");
-        Err(PushError::RateLimited { text: "too fast".to_owned(), wait_ns })
+        let text = "too fast".to_owned();
+        Err(SinkError::Told { status: 429, text, wait_ns: Some(wait_ns) }.into())
     })
     .start()
     .await;
@@ -250,11 +219,55 @@ async fn case_r52_a_rate_limited_sender_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn case_r41_r42_a_wait_is_told_in_whole_seconds_and_never_beyond_a_minute() {
+    let check = async |error: SinkError, status: u16, told: std::ops::RangeInclusive<u64>| {
+        let server = Setup::new(move |_, _| Err(error.clone().into())).start().await;
+        let answer = send(&server, &push_head(1, ""), b"x").await;
+        assert_eq!(answer.status, status);
+        let secs = answer.header("retry-after").expect("a time").parse().expect("whole seconds");
+        assert!(told.contains(&secs), "{secs} of {told:?}");
+    };
+    let text = || "later".to_owned();
+    let told = |status, wait_ns| SinkError::Told { status, text: text(), wait_ns };
+    check(told(429, Some(200_000_000)), 429, 1..=2).await;
+    check(told(503, None), 503, 1..=1).await;
+    check(told(503, Some(3_600_000_000_000)), 503, 60..=60).await;
+}
+
+#[tokio::test]
+async fn budgets_are_told_in_the_form_that_was_asked_for() {
+    let check = async |form, budget: BucketView, headers: &[(&str, &str)], absent: &[&str]| {
+        let mut setup = Setup { budget: Some(budget), ..accepting() };
+        setup.remote_write.ratelimit_headers = form;
+        let server = setup.start().await;
+        let answer = send(&server, &push_head(1, ""), b"x").await;
+        for (name, value) in headers {
+            assert_eq!(answer.header(name), Some(*value), "{name}");
+        }
+        for name in absent {
+            assert_eq!(answer.header(name), None, "{name}");
+        }
+    };
+    let half = BucketView { credits: 50.5, rate: 10.0, burst: 100 };
+    let draft =
+        [("ratelimit-policy", "\"tenant\";q=100;w=10"), ("ratelimit", "\"tenant\";r=50;t=5")];
+    let legacy =
+        [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "5")];
+    check(RateLimitHeaders::Draft, half, &draft, &["x-ratelimit-limit"]).await;
+    check(RateLimitHeaders::Legacy, half, &legacy, &["ratelimit"]).await;
+    check(RateLimitHeaders::Off, half, &[], &["ratelimit", "x-ratelimit-limit"]).await;
+    let full = BucketView { credits: 100.0, ..half };
+    check(RateLimitHeaders::Legacy, full, &[("x-ratelimit-reset", "0")], &[]).await;
+    let unlimited = BucketView { rate: f64::MAX, ..half };
+    check(RateLimitHeaders::Draft, unlimited, &[], &["ratelimit"]).await;
+}
+
+#[tokio::test]
 async fn a_body_reaches_the_distributor_as_it_came_on_both_paths() {
     let (sender, received) = std::sync::mpsc::channel();
     let server = Setup::new(move |tenant, write| {
         sender.send((tenant.to_string(), write.body)).expect("test is there");
-        Ok(Pushed::default())
+        Ok(stored())
     })
     .start()
     .await;
@@ -292,6 +305,33 @@ async fn a_slow_body_is_not_waited_for_and_its_sender_may_try_again() {
     let server = setup.start().await;
     let answer = send(&server, &push_head(10, ""), b"half").await;
     assert_eq!(answer.status, 503);
+}
+
+#[tokio::test]
+async fn bodies_that_find_no_room_are_refused_for_now_and_served_later() {
+    let mut setup = accepting();
+    setup.room_bytes = 1000;
+    let server = setup.start().await;
+    let mut slow = TcpStream::connect(server.address).await.expect("connect");
+    let head = format!("{}Host: localhost\r\nConnection: close\r\n\r\n", push_head(600, ""));
+    slow.write_all(head.as_bytes()).await.expect("write");
+    slow.write_all(&[7; 300]).await.expect("write");
+    let refused = async {
+        loop {
+            // Until the slow one has been charged, and then at once or after the wait.
+            let answer = send(&server, &push_head(600, ""), &[7; 600]).await;
+            if answer.status != 200 {
+                return answer;
+            }
+        }
+    };
+    let answer = tokio::time::timeout(PATIENCE, refused).await.expect("in time");
+    let text = "too many bytes of requests under way: 1000\n";
+    assert_eq!((answer.status, answer.body.as_str()), (503, text));
+    assert_eq!(send(&server, &push_head(100, ""), &[7; 100]).await.status, 200, "it fits beside");
+    slow.write_all(&[7; 300]).await.expect("write");
+    assert_eq!(read_answer(&mut slow).await.status, 200);
+    assert_eq!(send(&server, &push_head(1000, ""), &[7; 1000]).await.status, 200);
 }
 
 #[tokio::test]
@@ -378,9 +418,9 @@ async fn a_drain_answers_requests_at_hand_and_closes_idle_connections() {
     let setup = Setup::new(move |_, _| {
         arrive.send(()).expect("test is there");
         gate.lock().expect("lock").recv_timeout(PATIENCE).expect("released");
-        Ok(Pushed::default())
+        Ok(stored())
     });
-    let server = Setup { work: Work::blocking(2), ..setup }.start().await;
+    let server = setup.start().await;
     let mut idle = TcpStream::connect(server.address).await.expect("connect");
     let mut busy = TcpStream::connect(server.address).await.expect("connect");
     let head = format!("{}Host: x\r\n\r\nx", push_head(1, ""));

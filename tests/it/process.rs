@@ -119,6 +119,42 @@ impl Freehold {
     }
 }
 
+/// What a leak would show in.
+#[derive(Clone, Copy, Debug)]
+pub struct Resources {
+    pub sockets: usize,
+    pub rss_kib: u64,
+    /// The most that was ever resident.
+    pub peak_kib: u64,
+}
+
+impl Freehold {
+    pub fn resources(&self) -> Resources {
+        let process = format!("/proc/{}", self.process.id());
+        let files = std::fs::read_dir(format!("{process}/fd")).expect("its open files");
+        // The store opens and closes files of its own all the time; sockets are the callers'.
+        let is_socket = |file: &std::fs::DirEntry| {
+            let target = std::fs::read_link(file.path()).unwrap_or_default();
+            target.to_string_lossy().starts_with("socket:")
+        };
+        let status = std::fs::read_to_string(format!("{process}/status")).expect("its status");
+        let size = |name: &str| {
+            let size = status.lines().find_map(|line| line.strip_prefix(name));
+            let size = size.and_then(|size| size.trim().trim_end_matches(" kB").parse().ok());
+            size.expect("a resident size")
+        };
+        Resources {
+            sockets: files.flatten().filter(is_socket).count(),
+            rss_kib: size("VmRSS:"),
+            peak_kib: size("VmHWM:"),
+        }
+    }
+}
+
+pub fn now_ms() -> i64 {
+    freehold::clock::Clock::start().now().unix_ms
+}
+
 fn announced(log: &str) -> Option<(SocketAddr, SocketAddr)> {
     let line = log.lines().find(|line| line.contains("\"grpc\""))?;
     let line: serde_json::Value = serde_json::from_str(line).ok()?;

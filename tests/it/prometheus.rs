@@ -24,6 +24,14 @@ const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 /// Scrapes that may be under way when Prometheus answers.
 const MARGIN_MS: i64 = 3000;
 
+/// Queries that a Prometheus without samples of its own answers by reading from here.
+const PROMQL: [&str; 4] = [
+    "sort(sum by (job) (count_over_time(up[5m])))",
+    "sort(sum by (handler) (rate(prometheus_http_requests_total[1m])))",
+    "histogram_quantile(0.9, sum by (le) (prometheus_http_request_duration_seconds_bucket))",
+    "max_over_time(prometheus_tsdb_head_series[5m]) and on (job) up == 1",
+];
+
 /// Samples by time, by series' labels as text.
 type Series = BTreeMap<String, BTreeMap<i64, u64>>;
 
@@ -117,7 +125,7 @@ async fn prometheus_finds_in_the_store_what_it_wrote() {
     let mut freehold = Freehold::start(dir.path(), &["-auth.enabled=false"]).await;
     freehold.wait_ready().await;
     let port = free_port();
-    let (writes, _) = configurations(&freehold, port);
+    let (writes, reads) = configurations(&freehold, port);
     let prometheus = Prometheus::start(dir.path(), "writer", &writes, port).await;
 
     let explain = || prometheus.process.log() + &freehold.process.log();
@@ -141,6 +149,13 @@ async fn prometheus_finds_in_the_store_what_it_wrote() {
     wait_for(explain, async || prometheus.metric(sent).await.filter(|&at| at >= all_sent)).await;
     let failed = prometheus.metric("prometheus_remote_storage_samples_failed_total").await;
     assert_eq!(failed, Some(0.0), "{}", prometheus.process.log());
+    let reader = Prometheus::start(dir.path(), "reader", &reads, free_port()).await;
+    for query in PROMQL {
+        let (theirs, ours) =
+            (prometheus.query(query, end_ms).await, reader.query(query, end_ms).await);
+        assert!(theirs.as_array().is_some_and(|series| !series.is_empty()), "{query}");
+        assert_eq!(theirs, ours, "{query}");
+    }
     freehold.process.kill();
 
     let store = Store::open(Config { path: dir.path().join("data"), ..Config::default() });

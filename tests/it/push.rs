@@ -271,7 +271,9 @@ fn case_r47_a_refused_sample_is_paid_for() {
         assert_eq!(refusal(bench.push(&floats(0..1, T0_MS - 1))).0, 400);
     }
     let (code, text) = refusal(bench.push(&floats(0..1, T0_MS + 1)));
-    let expect = "ingestion rate limit (1) exceeded while adding 1 samples and 0 metadata";
+    let expect = "ingestion rate limit (1) exceeded while adding 1 samples and 0 metadata; the rate \
+                  is used up (local limit: 1 global limit: 0 actual local limit: 1 burst: 3), \
+                  please contact administrator to raise it";
     assert_eq!((code, &*text), (429, expect));
     bench.check_holds(1, 1);
     assert_eq!(bench.discarded(DiscardReason::RateLimited), 1, "case C14: they are counted");
@@ -289,7 +291,8 @@ fn case_c15_over_the_histogram_rate_floats_are_stored_and_only_they_are_charged(
     // Cases C16 and R48: dropping some is not success.
     let (code, text) = refusal(bench.push(&series));
     assert_eq!(code, 429);
-    assert!(text.starts_with("native histogram ingestion burst size (0)"), "{text}");
+    assert!(text.starts_with("native histogram ingestion rate limit (1000)"), "{text}");
+    assert!(text.contains("above the burst"), "{text}");
     bench.check_holds(10, 10);
     assert_eq!(bench.discarded(DiscardReason::NativeHistogramRateLimited), 10);
     // Case C18: ten of thirty are gone.

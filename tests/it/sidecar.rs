@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use freehold::app::App;
 use freehold::config::{Config, Target};
 use freehold::ring::config::KvStoreKind;
@@ -16,13 +16,32 @@ use http::Request;
 use prost::Message as _;
 
 use super::cluster::request;
-use super::pass_through::fake::{Client, Fake, Open, channel, framed, head, head_with, patiently};
+use super::pass_through::fake::{
+    Client, Fake, Open, channel, cut, framed, head, head_with, patiently,
+};
+use super::process::now_ms;
 use super::upstream::ingester::UpstreamIngester;
 
 pub const PUSH: &str = "/cortex.Ingester/Push";
 pub const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
 pub const WORKER: &str = "ingester-127.0.0.1-9095-stream-push-worker-7";
 pub const TENANT: &str = "a";
+
+/// A stored ring whose one member, `ingester-0`, owns all.
+pub fn ring_of_one() -> Vec<u8> {
+    let instance = Instance {
+        addr: "127.0.0.1:9095".to_owned(),
+        timestamp_s: now_ms() / 1000,
+        state: InstanceState::Active,
+        tokens: vec![Token(1), Token(1 << 31)],
+        zone: String::new(),
+        registered_timestamp_s: 0,
+        unknown_fields: Vec::new(),
+    };
+    let instances = [("ingester-0".to_owned(), instance)].into_iter().collect();
+    let model = RingModel { instances, unknown_fields: Vec::new() };
+    ring_desc::encode(&model).expect("small")
+}
 
 pub struct Sidecar {
     pub app: App,
@@ -40,18 +59,7 @@ impl Sidecar {
     pub async fn with(upstream: std::net::SocketAddr, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ring");
-        let instance = Instance {
-            addr: "127.0.0.1:9095".to_owned(),
-            timestamp_s: now_ms() / 1000,
-            state: InstanceState::Active,
-            tokens: vec![Token(1), Token(1 << 31)],
-            zone: String::new(),
-            registered_timestamp_s: 0,
-            unknown_fields: Vec::new(),
-        };
-        let instances = [("ingester-0".to_owned(), instance)].into_iter().collect();
-        let model = RingModel { instances, unknown_fields: Vec::new() };
-        std::fs::write(&path, ring_desc::encode(&model).expect("small")).expect("written");
+        std::fs::write(&path, ring_of_one()).expect("written");
 
         let mut config = Config { target: Target::Ingester, ..Config::default() };
         config.server.http_listen_port = 0;
@@ -195,13 +203,8 @@ impl Stream {
         }
         let answers = self.answers.as_mut().expect("just there");
         loop {
-            if self.bytes.len() >= 5 {
-                let len = u32::from_be_bytes(self.bytes[1..5].try_into().expect("four")) as usize;
-                if self.bytes.len() >= 5 + len {
-                    self.bytes.advance(5);
-                    let message = self.bytes.split_to(len);
-                    return Some(cortexpb::WriteResponse::decode(&message[..]).expect("sound"));
-                }
+            if let Some(frame) = cut(&mut self.bytes) {
+                return Some(cortexpb::WriteResponse::decode(&frame[5..]).expect("sound"));
             }
             let chunk = patiently(answers.data()).await?.expect("data");
             answers.flow_control().release_capacity(chunk.len()).expect("capacity");
@@ -216,11 +219,6 @@ impl Stream {
         self.send(numbers);
         self.answer().await.expect("an answer")
     }
-}
-
-fn now_ms() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.expect("after 1970").as_millis() as i64
 }
 
 fn percent_decoded(text: &str) -> String {

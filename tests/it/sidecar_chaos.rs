@@ -22,13 +22,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use freehold::labels::LabelsBuf;
-use freehold::ring::model::{Instance, InstanceState, RingModel, Token};
 use freehold::wire::proto::cortexpb;
-use freehold::wire::ring_desc;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::Request;
@@ -40,12 +38,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::faults::{Faults, Proxy, Side};
-use super::process::{Freehold, is_long, wait_for};
+use super::faults::Proxy;
+use super::pass_through::fake::{cut, framed};
+use super::process::{Freehold, is_long, now_ms, wait_for};
+use super::sidecar::{PUSH, PUSH_STREAM, ring_of_one};
 use super::upstream::ingester::{self, UpstreamIngester};
 
-const PUSH: &str = "/cortex.Ingester/Push";
-const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
 const ALL_USER_STATS: &str = "/cortex.Ingester/AllUserStats";
 const TENANT: &str = "chaos";
 const METRIC: &str = "chaos_test";
@@ -90,7 +88,7 @@ async fn a_sidecar_between_bad_networks_sticks_loses_and_leaks_nothing() {
     let freehold = start(dir.path(), &ring, behind.address).await;
     freehold.wait_ready().await;
     let front = Proxy::start(freehold.grpc).await;
-    let before = Resources::of(&freehold);
+    let before = freehold.resources();
 
     let told = Arc::new(Mutex::new(Told::default()));
     let (calm, is_calm) = watch::channel(false);
@@ -135,9 +133,9 @@ async fn a_sidecar_between_bad_networks_sticks_loses_and_leaks_nothing() {
     drop(world);
     let explain = || format!("sockets {} again: {}", before.sockets, freehold.process.log());
     // Those to the upstream stay, and the proxy that they went to has gone.
-    wait_for(explain, async || (Resources::of(&freehold).sockets <= before.sockets).then_some(()))
+    wait_for(explain, async || (freehold.resources().sockets <= before.sockets).then_some(()))
         .await;
-    let after = Resources::of(&freehold);
+    let after = freehold.resources();
     let told = told.lock().expect("no panic");
     println!(
         "{faults} faults; {} answers, {} refused, {} lost, {} streams broken, slowest {:?} on a \
@@ -150,7 +148,9 @@ async fn a_sidecar_between_bad_networks_sticks_loses_and_leaks_nothing() {
         upstream.count(TENANT),
     );
     assert!(after.rss_kib <= before.rss_kib + RSS_GROWTH_KIB_MAX, "{before:?} {after:?}");
-    assert!(told.answered > 100 && told.refused > 0, "a chaos in which nothing happens");
+    // The few faults of the short form may all be such that everybody gets his answer.
+    let is_told = told.refused > 0 || span < 60;
+    assert!(told.answered > 100 && is_told, "a chaos in which nothing happens");
 }
 
 async fn start(dir: &Path, ring: &Ring, upstream: SocketAddr) -> Freehold {
@@ -215,19 +215,7 @@ struct Ring {
 
 impl Ring {
     fn in_dir(dir: &Path) -> Self {
-        let instance = Instance {
-            addr: "127.0.0.1:9095".to_owned(),
-            timestamp_s: now_ms() / 1000,
-            state: InstanceState::Active,
-            tokens: vec![Token(1), Token(1 << 31)],
-            zone: String::new(),
-            registered_timestamp_s: 0,
-            unknown_fields: Vec::new(),
-        };
-        let instances = [("ingester-0".to_owned(), instance)].into_iter().collect();
-        let model = RingModel { instances, unknown_fields: Vec::new() };
-        let ring =
-            Self { path: dir.join("ring"), bytes: ring_desc::encode(&model).expect("small") };
+        let ring = Self { path: dir.join("ring"), bytes: ring_of_one() };
         ring.write(&ring.bytes);
         ring
     }
@@ -293,21 +281,7 @@ impl World {
             _ => {}
         }
         let proxy = if rng.random_bool(0.6) { &self.behind } else { &self.front };
-        let mut faults = Faults::default();
-        match rng.random_range(0..8) {
-            0 => faults.delay = Duration::from_millis(rng.random_range(5..300)),
-            1 => faults.stalls_to_server = true,
-            2 => faults.stalls_to_client = true,
-            3 => (faults.stalls_to_server, faults.stalls_to_client) = (true, true),
-            4 => proxy.reset_all(),
-            5 => proxy.vanish(Side::Server),
-            6 => proxy.vanish(Side::Client),
-            _ => {
-                faults.refuses = true;
-                proxy.reset_all();
-            }
-        }
-        proxy.set(faults);
+        proxy.misbehave(rng);
         tokio::time::sleep(lasting).await;
         proxy.heal();
     }
@@ -433,8 +407,10 @@ impl Caller {
                 assert!(connection.is_some() || !self.is_sound, "no connection on a sound way");
                 continue;
             };
+            // Only what was told after the last fault counts as recovered.
+            let is_calm = self.is_calm();
             let batch = match path {
-                PUSH if self.is_calm() => (0..self.next_series).collect(),
+                PUSH if is_calm => (0..self.next_series).collect(),
                 PUSH => self.batch(),
                 _ => BTreeSet::new(),
             };
@@ -445,7 +421,7 @@ impl Caller {
             let code = answered.ok().flatten();
             assert!(code.is_some() || !self.is_sound, "{path}: no answer on a sound way");
             self.note(code.map(|code| if code == 0 { 200 } else { code }), &batch);
-            in_a_row = if code == Some(0) { in_a_row + 1 } else { 0 };
+            in_a_row = if is_calm && code == Some(0) { in_a_row + 1 } else { 0 };
             if code.is_none() {
                 connection = None;
             }
@@ -499,9 +475,10 @@ impl Caller {
             tokio::time::sleep(PACE).await;
             let mut sent = VecDeque::new();
             let number = self.rng.random_range(1..=IN_A_ROW_MAX);
+            let is_calm = self.is_calm();
             for _ in 0..number {
                 let is_for_nobody = self.rng.random_bool(0.2);
-                let batch = match self.is_calm() {
+                let batch = match is_calm {
                     true => (0..self.next_series).collect(),
                     false => self.batch(),
                 };
@@ -533,7 +510,7 @@ impl Caller {
                 }
                 assert!(!answer.message.contains("tenant ID"), "another's answer: {answer:?}");
                 self.note(Some(answer.code), &batch);
-                in_a_row = if answer.code == 200 { in_a_row + 1 } else { 0 };
+                in_a_row = if is_calm && answer.code == 200 { in_a_row + 1 } else { 0 };
             }
             self.check_time("messages of a stream", began.elapsed(), bound);
         }
@@ -609,13 +586,8 @@ impl Stream {
         }
         let answers = self.answers.as_mut()?;
         loop {
-            if let Some(len) = self.bytes.get(1..5) {
-                let len = u32::from_be_bytes(len.try_into().expect("four")) as usize;
-                if self.bytes.len() >= 5 + len {
-                    self.bytes.advance(5);
-                    let message = self.bytes.split_to(len);
-                    return Some(cortexpb::WriteResponse::decode(&message[..]).expect("sound"));
-                }
+            if let Some(frame) = cut(&mut self.bytes) {
+                return Some(cortexpb::WriteResponse::decode(&frame[5..]).expect("sound"));
             }
             let chunk = answers.data().await?.ok()?;
             answers.flow_control().release_capacity(chunk.len()).ok()?;
@@ -628,42 +600,4 @@ impl Stream {
         let trailers = timeout(Duration::from_secs(1), self.answers.as_mut()?.trailers()).await;
         code(&trailers.ok()?.ok()??)
     }
-}
-
-fn framed(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(5 + message.len());
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).expect("short"));
-    frame.put_slice(message);
-    frame.freeze()
-}
-
-/// What a leak would show in.
-#[derive(Clone, Copy, Debug)]
-struct Resources {
-    sockets: usize,
-    rss_kib: u64,
-}
-
-impl Resources {
-    fn of(freehold: &Freehold) -> Self {
-        let process = format!("/proc/{}", freehold.process.id());
-        let files = std::fs::read_dir(format!("{process}/fd")).expect("its open files");
-        let is_socket = |file: &std::fs::DirEntry| {
-            let target = std::fs::read_link(file.path()).unwrap_or_default();
-            target.to_string_lossy().starts_with("socket:")
-        };
-        let status = std::fs::read_to_string(format!("{process}/status")).expect("its status");
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let rss = rss.and_then(|rss| rss.trim().trim_end_matches(" kB").parse().ok());
-        Self {
-            sockets: files.flatten().filter(is_socket).count(),
-            rss_kib: rss.expect("a resident size"),
-        }
-    }
-}
-
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    i64::try_from(now.as_millis()).expect("in range")
 }

@@ -17,7 +17,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::cluster::request;
 use super::pass_through::fake::{
-    Client, Fake, Speech, channel, framed, head, head_with, ok_head, ok_trailers, patiently,
+    Client, Fake, Speech, channel, cut, framed, head, head_with, ok_head, ok_trailers, patiently,
 };
 use super::sidecar::{PUSH, PUSH_STREAM, Sidecar, Stream, TENANT, WORKER};
 use super::upstream::ingester::UpstreamIngester;
@@ -25,11 +25,8 @@ use super::upstream::ingester::UpstreamIngester;
 /// The next frame of a request; `None` at its end or its break.
 async fn next_frame(body: &mut RecvStream, held: &mut BytesMut) -> Option<Bytes> {
     loop {
-        if let Some(len) = held.get(1..5) {
-            let len = 5 + u32::from_be_bytes(len.try_into().expect("four")) as usize;
-            if held.len() >= len {
-                return Some(held.split_to(len).freeze());
-            }
+        if let Some(frame) = cut(held) {
+            return Some(frame);
         }
         let chunk = body.data().await?.ok()?;
         body.flow_control().release_capacity(chunk.len()).ok()?;
@@ -391,9 +388,7 @@ async fn a_client_that_reads_no_answers_is_not_read_from_either() {
     let trailers = patiently(body.trailers()).await.expect("trailers").expect("trailers");
     assert_eq!(trailers["grpc-status"], "0");
     let mut answers = 0;
-    while bytes.len() >= 5 {
-        let len = u32::from_be_bytes(bytes[1..5].try_into().expect("four")) as usize;
-        let frame = bytes.split_to(5 + len);
+    while let Some(frame) = cut(&mut bytes) {
         assert_eq!(cortexpb::WriteResponse::decode(&frame[5..]).expect("sound").code, 200);
         answers += 1;
     }

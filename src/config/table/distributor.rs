@@ -22,6 +22,31 @@ pub(super) const FLAGS: Group = Group {
             "Read a body of another content type as remote write 1.0.",
         ),
         flag(
+            "distributor.instance-limits.max-ingestion-rate",
+            "distributor.instance_limits.max_ingestion_rate",
+            "Most items per second, as a moving average over all tenants; 0 is no limit.",
+        ),
+        flag(
+            "distributor.instance-limits.max-inflight-push-requests",
+            "distributor.instance_limits.max_inflight_push_requests",
+            "Most remote writes at once; 0 is no limit.",
+        ),
+        flag(
+            "distributor.instance-limits.max-inflight-client-requests",
+            "distributor.instance_limits.max_inflight_client_requests",
+            "Most requests of ours to ingesters, or to the distributor behind us, at once; 0 is no limit.",
+        ),
+        flag(
+            "distributor.limits-parity",
+            "distributor.limits_parity",
+            "Cortex's behaviour wherever the distributor's differs on purpose.",
+        ),
+        flag(
+            "distributor.ratelimit-headers",
+            "distributor.ratelimit_headers",
+            "Tell senders what is left of their tenant's budget: off, draft (the IETF's) or legacy (X-RateLimit-*).",
+        ),
+        flag(
             "distributor.sharding-strategy",
             "distributor.sharding_strategy",
             "Where a tenant's series may go: default (all of the ring) or shuffle-sharding.",
@@ -38,9 +63,30 @@ pub(super) const FLAGS: Group = Group {
              distributors use.",
         ),
         flag(
+            "distributor.remote-timeout",
+            "distributor.remote_timeout",
+            "How long ingesters may take for a push.",
+        ),
+        flag(
+            "distributor.use-stream-push",
+            "distributor.use_stream_push",
+            "Push to ingesters on long-lived streams instead of one call each.",
+        ),
+        flag(
+            "distributor.client-cleanup-period",
+            "distributor.pool.client_cleanup_period",
+            "How often clients of ingesters that left the ring are removed, and the others checked.",
+        ),
+        flag(
+            "distributor.health-check-ingesters",
+            "distributor.pool.health_check_ingesters",
+            "Check each ingester's health at every cleanup; the client of one that does not serve \
+             is replaced.",
+        ),
+        flag(
             "distributor.sign-write-requests",
             "distributor.sign_write_requests",
-            "Refuse push streams that are not signed.",
+            "Sign pushes to ingesters, and refuse push streams that are not signed.",
         ),
         flag(
             "distributor.sign-write-requests-keys",

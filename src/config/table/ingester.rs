@@ -42,7 +42,12 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "ingester.distributor-address",
             "ingester.distributor_address",
-            "HTTP host:port of a distributor. Its /config page is read at the start and every five minutes, and settings that place series otherwise than ours are told by name.",
+            "HTTP host:port of a distributor, or its URL, https:// included. Its /config page is read at the start and every five minutes, and settings that place series otherwise than ours are told by name.",
+        ),
+        flag(
+            "ingester.distributor-tls-ca-path",
+            "ingester.distributor_tls_ca_path",
+            "Authorities that the distributor's certificate is checked against with https://, a PEM file; empty takes the host's.",
         ),
         flag(
             "ingester.client-cleanup-period",

@@ -32,6 +32,11 @@ pub(super) const FLAGS: Group = Group {
             "How long a connection may be without a whole request head.",
         ),
         flag(
+            "server.max-inflight-bytes",
+            "server.max_inflight_bytes",
+            "Most bytes of requests being received or handled; more wait up to 2 s, then are refused. With an upstream the smaller of this and -ingester.upstream.max-inflight-bytes holds.",
+        ),
+        flag(
             "server.grpc-listen-address",
             "server.grpc_listen_address",
             "Address for gRPC; empty is every address.",
@@ -72,6 +77,11 @@ pub(super) const FLAGS: Group = Group {
             "A gRPC connection whose ping is not answered for this long is closed.",
         ),
         flag(
+            "server.tls-min-version",
+            "server.tls_min_version",
+            "Least version of TLS: VersionTLS12 (as when empty) or VersionTLS13. Older ones are not offered.",
+        ),
+        flag(
             "server.http-tls-cert-path",
             "server.http_tls_config.cert_file",
             "Certificate of the HTTP listener, a PEM file; with the key it speaks TLS. Changes are taken without a restart.",
@@ -84,7 +94,7 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "server.http-tls-client-auth",
             "server.http_tls_config.client_auth_type",
-            "What HTTP clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert.",
+            "What HTTP clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert; RequestClientCert and RequireAnyClientCert take any certificate.",
         ),
         flag(
             "server.http-tls-ca-path",
@@ -104,7 +114,7 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "server.grpc-tls-client-auth",
             "server.grpc_tls_config.client_auth_type",
-            "What gRPC clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert.",
+            "What gRPC clients must show: nothing (empty or NoClientCert), VerifyClientCertIfGiven, RequireAndVerifyClientCert; RequestClientCert and RequireAnyClientCert take any certificate.",
         ),
         flag(
             "server.grpc-tls-ca-path",

@@ -4,21 +4,11 @@ use std::borrow::Cow;
 
 use crate::wire::rewrite::{content_of, push_series_without_histograms};
 
-use super::super::prepared::{Counts, Item, ItemKind, Prepared};
+use super::super::prepared::{Counts, HistogramRule, Item, ItemKind, Prepared};
 
 /// Leaves the histograms out. A series that has no sample left goes with its exemplars, since
-/// these are about the histograms; what else a series carries goes on.
-pub fn without_histograms(prepared: Prepared<'_>) -> Prepared<'_> {
-    remove(prepared, |samples| samples > 0)
-}
-
-/// Leaves every series out that has a histogram, with all that it carries: what Cortex does.
-pub fn without_histogram_series(prepared: Prepared<'_>) -> Prepared<'_> {
-    remove(prepared, |_| false)
-}
-
-/// Removes histograms; a series that had one stays if `stays` says so of its float samples.
-fn remove(prepared: Prepared<'_>, stays: impl Fn(u32) -> bool) -> Prepared<'_> {
+/// these are about the histograms; what else a series carries goes on, if the rule lets it.
+pub fn without_histograms(prepared: Prepared<'_>, rule: HistogramRule) -> Prepared<'_> {
     if prepared.counts.histograms == 0 {
         return prepared;
     }
@@ -35,7 +25,7 @@ fn remove(prepared: Prepared<'_>, stays: impl Fn(u32) -> bool) -> Prepared<'_> {
         let start = out.len() as u32;
         let kind = match item.kind {
             ItemKind::Series { samples, histograms, exemplars } if histograms > 0 => {
-                if !stays(samples) {
+                if samples == 0 || rule == HistogramRule::WholeSeries {
                     counts.samples -= u64::from(samples);
                     counts.exemplars -= u64::from(exemplars);
                     continue;

@@ -92,8 +92,8 @@ impl Follower {
     }
 
     pub fn status(&self) -> FollowStatus {
-        let Context { ingester, counts, clock, .. } = self.context.clone();
-        FollowStatus { ingester, counts, clock }
+        let Context { ingester, counts, .. } = self.context.clone();
+        FollowStatus { ingester, counts }
     }
 
     /// Follows until `stop`. The ingester takes pushes from the first answered poll on.
@@ -178,7 +178,7 @@ impl Follower {
             let is_loaded = !self.machine.is_loading();
             if is_loaded || waited_ns >= LOADING_WAIT_MAX.as_nanos() {
                 self.told.is_loaded = true;
-                counts.is_loaded.store(true, Ordering::Release);
+                self.context.ingester.note_counted();
                 let series = self.context.ingester.totals.count().in_memory;
                 if is_loaded {
                     tracing::info!(series, "the upstream's series are known");

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
 use crate::exposition::Families;
 use crate::ingester::Ingester;
 use crate::ingester::following::machine::Reach;
@@ -51,8 +50,6 @@ pub(super) struct Counts {
     pub(super) listing_us: AtomicU64,
     pub(super) drops: [AtomicU64; Explained::ALL.len()],
     pub(super) tenants_loading: AtomicU64,
-    /// The first poll has been answered and all that it told of is known.
-    pub(super) is_loaded: AtomicBool,
     pub(super) is_reached: AtomicBool,
     /// No poll has been answered since we started.
     pub(super) is_new: AtomicBool,
@@ -75,13 +72,12 @@ impl Counts {
 pub struct FollowStatus {
     pub(super) ingester: Arc<Ingester>,
     pub(super) counts: Arc<Counts>,
-    pub(super) clock: Clock,
 }
 
 impl FollowStatus {
     /// All series that were upstream when we started are known.
     pub fn is_loaded(&self) -> bool {
-        self.counts.is_loaded.load(Ordering::Acquire)
+        self.ingester.is_counted()
     }
 
     /// Why `/ready` has to wait, if it has to.
@@ -96,25 +92,9 @@ impl FollowStatus {
         Err(format!("the series of {left} tenants are being loaded from the upstream"))
     }
 
-    /// Whether active series are still too few because nobody has had the time to touch them.
-    fn is_active_incomplete(&self) -> bool {
-        let idle = self.ingester.config.active_series_metrics_idle_timeout.as_duration();
-        let up_ns = self.clock.now().steady_ns;
-        u128::try_from(up_ns).is_ok_and(|up_ns| up_ns < idle.as_nanos())
-    }
-
     pub fn read_metrics(&self, families: &mut Families) {
         let counts = &self.counts;
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let mut loading = families.gauges(
-            "freehold_ingester_loading",
-            "1 while a count is too low after a start: in_memory until the upstream's series are known, active until the idle timeout has passed.",
-        );
-        let is_loading =
-            [("active", self.is_active_incomplete()), ("in_memory", !self.is_loaded())];
-        for (count, is_loading) in is_loading {
-            loading.sample([("count", count)], f64::from(u8::from(is_loading)));
-        }
         families.gauge(
             "freehold_ingester_upstream_reached",
             "1 if the last poll of the upstream's series was answered.",

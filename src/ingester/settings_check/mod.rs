@@ -13,13 +13,14 @@ mod explain;
 pub use explain::{Evidence, Explanation, explain};
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::exposition::Families;
-use crate::upstream::page::{self, PageBounds, PageError};
+use crate::upstream::page::{PageBounds, PageError, PageServer};
 
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
@@ -181,7 +182,7 @@ impl Placing {
 
 /// Looks at a distributor's settings again and again.
 pub struct SettingsCheck {
-    address: String,
+    distributor: PageServer,
     ours: Placing,
     found: Found,
 }
@@ -197,10 +198,11 @@ struct State {
 }
 
 impl SettingsCheck {
-    /// `address` is `host:port` of a distributor's HTTP port, `http://` before it or not.
-    pub fn new(address: &str, ours: Placing) -> Self {
-        let address = address.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Self { address, ours, found: Found::default() }
+    /// `address` is `host:port` of a distributor's HTTP port, or its URL; with `https://` its
+    /// certificate is checked against the authorities in `ca_path`, or the host's.
+    pub fn new(address: &str, ca_path: &Path, ours: Placing) -> Result<Self, PageError> {
+        let distributor = PageServer::new(address, ca_path)?;
+        Ok(Self { distributor, ours, found: Found::default() })
     }
 
     pub fn found(&self) -> Found {
@@ -224,7 +226,9 @@ impl SettingsCheck {
 
     /// One look.
     pub async fn look(&self) -> Result<Vec<Difference>, CheckError> {
-        let body = page::get(&self.address, "/config", BOUNDS).await?;
+        // Behind a prefix, if the URL has one.
+        let path = format!("{}/config", self.distributor.path().trim_end_matches('/'));
+        let body = self.distributor.get(&path, BOUNDS).await?;
         let text = std::str::from_utf8(&body).map_err(|_| CheckError::NotText)?;
         Ok(self.ours.differences(&Placing::read(text)?))
     }

@@ -45,10 +45,11 @@ fn case_c5_a_request_over_the_burst_is_told_it_never_passes() {
     assert_eq!(over.wait_ns, None);
     let items = Items::Ingestion { samples: 5_000, metadata: 0 };
     assert_eq!(
-        over.text(items, None),
-        "ingestion burst size (3333) is smaller than this request of 5000 items, which can \
-         never be admitted: 5000 samples and 0 metadata; send smaller requests or raise the \
-         burst size"
+        over.text(items, Strategy::Local, 13_333.0),
+        "ingestion rate limit (13333) exceeded while adding 5000 samples and 0 metadata; a \
+         request of 5000 items is above the burst and can never be admitted (local limit: 13333 \
+         global limit: 0 actual local limit: 13333 burst: 3333), please send smaller requests or \
+         contact administrator to raise it"
     );
     assert_eq!(
         over.cortex_text(items),
@@ -67,23 +68,25 @@ fn case_c10_rate_and_burst_have_their_own_texts_and_reasons() {
     assert_eq!(burst.reason(items, false), "burst_exceeded");
     assert_eq!(rate.reason(items, false), "rate_limited");
     assert_eq!(burst.reason(items, true), "rate_limited");
-    assert_ne!(burst.text(items, None), rate.text(items, None));
+    let text = |over: &OverRate, items| over.text(items, Strategy::Local, 10.0);
+    assert!(text(&burst, items).contains("above the burst"));
+    assert!(text(&rate, items).contains("the rate is used up"));
     let histograms = Items::NativeHistograms { samples: 1 };
     assert_eq!(rate.reason(histograms, false), "native_histogram_rate_limited");
-    assert_eq!(
-        rate.text(histograms, None),
-        "native histogram ingestion rate limit (10) exceeded while adding 1 native histogram \
-         samples"
-    );
+    let sentence = "native histogram ingestion rate limit (10) exceeded while adding 1 native \
+                    histogram samples";
+    assert_eq!(rate.cortex_text(histograms), sentence);
+    assert!(text(&rate, histograms).starts_with(&format!("{sentence}; ")));
 }
 
 #[test]
 fn case_c9_the_text_names_the_global_rate_beside_the_share() {
     let over = OverRate { rate: 200.0, burst: 10, wait_ns: Some(1), asked: 1 };
     assert_eq!(
-        over.text(Items::Ingestion { samples: 1, metadata: 2 }, Some(2_000.0)),
-        "ingestion rate limit (200) exceeded while adding 1 samples and 2 metadata (global \
-         limit: 2000 actual local limit: 200)"
+        over.text(Items::Ingestion { samples: 1, metadata: 2 }, Strategy::Global, 2_000.0),
+        "ingestion rate limit (200) exceeded while adding 1 samples and 2 metadata; the rate is \
+         used up (local limit: 0 global limit: 2000 actual local limit: 200 burst: 10), please \
+         contact administrator to raise it"
     );
 }
 

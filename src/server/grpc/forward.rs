@@ -23,23 +23,25 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tonic::body::Body;
 
-use super::encoding::Encoding;
-use super::frames::{Framed, Messages, frame};
+use super::frames::{Messages, frame};
+use super::intake::Received;
 use super::messages::WriteResponse;
 use super::push_stream::stored;
 use super::{Edge, PUSH_STREAM};
 use crate::server::seam::{Forward, Judged, PushError, Told};
 use crate::server::status::{CLIENT_CLOSED_REQUEST, GrpcStatus, stream_answer};
 use crate::tenant::TenantId;
-use crate::upstream::{Answer, Upstream, UpstreamError, percent_decoded};
+use crate::upstream::{Answer, SUSPICIOUS_AFTER, Upstream, UpstreamError, percent_decoded};
+use crate::wire::encoding::Encoding;
 use crate::wire::{signature, stream};
 
 /// Largest answer to a push that is read: a few numbers and a text.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const SIGNATURE: &str = "x-req-signature";
-const UNAVAILABLE: u16 = 503;
+pub(super) const UNAVAILABLE: u16 = 503;
 
 /// One unary push.
 pub async fn push(
@@ -48,13 +50,16 @@ pub async fn push(
     request: Request<Body>,
 ) -> Result<Response<Body>, GrpcStatus> {
     let (mut head, body) = request.into_parts();
-    let encoding = edge.encoding(&head.headers)?;
-    let tenant = edge.settings.tenancy.tenant(&head.headers)?;
-    let messages = Messages::new(body, encoding, edge.settings.receive_message_bytes_max);
-    let received = messages.only_framed().await?;
-    let Judged { forward, settle } = (edge.ingester.judge)(&tenant, &received.message)?;
+    let call = edge.open(std::mem::take(&mut head.headers), body)?;
+    let (headers, encoding) = (call.headers, call.encoding);
+    let tenant = edge.settings.tenancy.tenant(&headers)?;
+    head.headers = headers;
+    let received = call.intake.keeping_frames().only().await?;
+    let Received { frame: received, message, held: _held } = received;
+    let Judged { forward, settle } = (edge.ingester.judge)(&tenant, &message)?;
+    drop(message);
     let frame = match forward {
-        Forward::Whole => received.frame,
+        Forward::Whole => received,
         Forward::Rest(rest) => {
             sign_anew(&mut head.headers, &tenant, &rest);
             frame(&rest, encoding, usize::MAX)?
@@ -64,7 +69,6 @@ pub async fn push(
             return edge.reply(encoding, &WriteResponse::from(refused));
         }
     };
-    drop(received.message);
     let answered = match upstream.call(Request::from_parts(head, Full::new(frame))).await {
         Ok(response) => Answered::read(response).await,
         Err(error) => Err(error),
@@ -199,25 +203,29 @@ impl Line {
         Self { upstream, headers, encoding, answer_within: within, open: None }
     }
 
-    /// One message of the client's stream: judged, handed on, answered.
+    /// One message of the client's stream: judged, handed on, answered. `body` is the write
+    /// request in it.
     pub async fn push(
         &mut self,
         edge: &Edge,
         tenant: &TenantId,
-        received: Framed,
-        body: &[u8],
+        received: Received,
+        body: Bytes,
     ) -> Result<WriteResponse, PushError> {
-        let Judged { forward, settle } = (edge.ingester.judge)(tenant, body)?;
+        let Received { frame: received, message, held: _held } = received;
+        let Judged { forward, settle } = (edge.ingester.judge)(tenant, &body)?;
+        // What was decompressed is not charged, so it does not wait with the frame.
+        drop(body);
         let frame = match forward {
-            Forward::Whole => received.frame,
+            Forward::Whole => received,
             Forward::Rest(rest) => {
-                let message = stream::with_request(&received.message, &rest);
+                let message = stream::with_request(&message, &rest);
                 let framed = frame(&message, self.encoding, usize::MAX);
                 framed.map_err(|error| PushError::Plain { text: error.to_string() })?
             }
             Forward::Nothing => return settle(Told::Stored).map(stored),
         };
-        drop(received.message);
+        drop(message);
         match self.exchange(frame).await {
             Ok(answer) => {
                 let told = told_in(&answer);
@@ -244,7 +252,16 @@ impl Line {
         // Taken: dropped with this future, or by an error, it is not used for the next message.
         let open = self.open.take().and_then(Open::still_good);
         let mut open = open.unwrap_or_else(|| self.call());
-        let answered = tokio::time::timeout(self.answer_within, open.exchange(frame)).await;
+        let answered = timeout(self.answer_within, async {
+            let mut exchange = std::pin::pin!(open.exchange(frame));
+            if let Ok(answered) = timeout(SUSPICIOUS_AFTER, &mut exchange).await {
+                return answered;
+            }
+            // The call itself has begun to be answered long ago, so it asks no more.
+            self.upstream.suspect();
+            exchange.await
+        })
+        .await;
         let answer = answered.unwrap_or_else(|_| {
             let (address, within) = (self.upstream.address(), self.answer_within);
             let text = format!("upstream {address} has not answered within {within:?}");

@@ -8,9 +8,11 @@ use futures_util::FutureExt as _;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
-use super::encoding::{DecompressError, Encoding};
+use crate::server::room::NoRoom;
+use crate::wire::encoding::{DecompressError, Encoding};
 
-const HEADER_LEN: usize = 5;
+/// Flag and length.
+pub(super) const HEADER_LEN: usize = 5;
 
 /// How many times what has arrived of a message is allocated for all of it. The first chunk of
 /// a real sender is 16 KiB, so up to 512 KiB are allocated once and copied once.
@@ -46,19 +48,17 @@ pub enum FrameError {
     MoreMessages,
     #[error("the request was broken off")]
     Body,
+    /// After it the next message may be asked for.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    #[error("the message did not arrive in time")]
+    TooSlow,
 }
 
-/// A message and the frame that it came in.
-pub struct Framed {
-    /// Flag, length and payload, as received.
-    pub frame: Bytes,
-    /// The message, decompressed.
-    pub message: Bytes,
-}
-
-struct Header {
-    bytes: [u8; HEADER_LEN],
-    len_bytes: usize,
+/// What goes before a message.
+pub(super) struct Header {
+    pub(super) bytes: [u8; HEADER_LEN],
+    pub(super) len_bytes: usize,
     is_compressed: bool,
 }
 
@@ -69,11 +69,13 @@ pub struct Messages<B> {
     bytes_max: usize,
     /// What is left of the chunk that came last.
     chunk: Bytes,
+    /// Bytes of a message that was passed over and has not come yet.
+    unwanted: usize,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
     pub fn new(body: B, encoding: Encoding, bytes_max: usize) -> Self {
-        Self { body, encoding, bytes_max, chunk: Bytes::new() }
+        Self { body, encoding, bytes_max, chunk: Bytes::new(), unwanted: 0 }
     }
 
     /// The next message, decompressed; `None` when the sender has said that it was the last.
@@ -87,41 +89,25 @@ impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
         self.plain(header, payload).map(Some)
     }
 
-    /// As [`Messages::next`], with the frame for whoever hands it on.
-    pub async fn next_framed(&mut self) -> Result<Option<Framed>, FrameError> {
-        let Some(header) = self.next_header().await? else {
-            return Ok(None);
-        };
-        let frame = self.take(header.len_bytes, &header.bytes).await?;
-        let message = self.plain(header, frame.slice(HEADER_LEN..))?;
-        Ok(Some(Framed { frame, message }))
-    }
-
     /// Whether nothing has come since the last message, not even the end. What has come is lost.
     pub fn is_quiet(&mut self) -> bool {
         self.chunk.is_empty() && self.body.frame().now_or_never().is_none()
     }
 
-    /// The one message of a unary call.
-    pub async fn only(mut self) -> Result<Bytes, FrameError> {
-        let message = self.next().await?.ok_or(FrameError::NoMessage)?;
-        self.ended().await.map(|()| message)
-    }
-
-    /// The one message of a unary call, with its frame.
-    pub async fn only_framed(mut self) -> Result<Framed, FrameError> {
-        let framed = self.next_framed().await?.ok_or(FrameError::NoMessage)?;
-        self.ended().await.map(|()| framed)
-    }
-
-    async fn ended(&mut self) -> Result<(), FrameError> {
+    /// Ok when the sender has said that there is no more.
+    pub(super) async fn ended(&mut self) -> Result<(), FrameError> {
         match self.next_header().await? {
             None => Ok(()),
             Some(_) => Err(FrameError::MoreMessages),
         }
     }
 
-    fn plain(&self, header: Header, payload: Bytes) -> Result<Bytes, FrameError> {
+    /// Nobody wants the message whose header was read: what comes of it is dropped unkept.
+    pub(super) fn pass_over(&mut self, header: &Header) {
+        self.unwanted = header.len_bytes;
+    }
+
+    pub(super) fn plain(&self, header: Header, payload: Bytes) -> Result<Bytes, FrameError> {
         if !header.is_compressed {
             return Ok(payload);
         }
@@ -132,7 +118,15 @@ impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
         })
     }
 
-    async fn next_header(&mut self) -> Result<Option<Header>, FrameError> {
+    pub(super) async fn next_header(&mut self) -> Result<Option<Header>, FrameError> {
+        while self.unwanted > 0 {
+            if self.chunk.is_empty() && !self.next_chunk().await? {
+                return Err(FrameError::Cut);
+            }
+            let dropped = self.chunk.len().min(self.unwanted);
+            self.chunk.advance(dropped);
+            self.unwanted -= dropped;
+        }
         let mut header = [0; HEADER_LEN];
         let mut filled = 0;
         while filled < HEADER_LEN {
@@ -160,7 +154,7 @@ impl<B: Body<Data = Bytes> + Unpin> Messages<B> {
     }
 
     /// The next `len` bytes behind `before`; a slice of the chunk where nothing is before.
-    async fn take(&mut self, len: usize, before: &[u8]) -> Result<Bytes, FrameError> {
+    pub(super) async fn take(&mut self, len: usize, before: &[u8]) -> Result<Bytes, FrameError> {
         if self.chunk.is_empty() && len > 0 && !self.next_chunk().await? {
             return Err(FrameError::Cut);
         }
@@ -243,19 +237,26 @@ mod tests {
         Messages::new(StreamBody::new(stream::iter(frames)), encoding, bytes_max)
     }
 
+    async fn only(
+        mut messages: Messages<impl Body<Data = Bytes> + Unpin>,
+    ) -> Result<Bytes, FrameError> {
+        let message = messages.next().await?.ok_or(FrameError::NoMessage)?;
+        messages.ended().await.map(|()| message)
+    }
+
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().expect("runtime").block_on(future)
     }
 
     fn first(bytes: &[u8], encoding: Encoding, bytes_max: usize) -> Result<Bytes, String> {
         let chunks = vec![Bytes::copy_from_slice(bytes)];
-        run(messages(chunks, encoding, bytes_max).only()).map_err(|error| error.to_string())
+        run(only(messages(chunks, encoding, bytes_max))).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_message_in_one_chunk_is_not_copied() {
         let chunk = frame(b"hello", Encoding::Identity, 100).expect("frame");
-        let message = run(messages(vec![chunk.clone()], Encoding::Identity, 100).only());
+        let message = run(only(messages(vec![chunk.clone()], Encoding::Identity, 100)));
         assert_eq!(message.expect("message").as_ptr(), chunk[HEADER_LEN..].as_ptr());
     }
 
@@ -293,6 +294,22 @@ mod tests {
         check(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Identity, "the request has more than one message");
         assert_eq!(first(&[0, 0, 0, 0, 0], SnappyBlock, 10), Ok(Bytes::new()));
         assert_eq!(first(&[0, 0, 0, 0, 1, 9], SnappyBlock, 10), Ok(Bytes::from_static(&[9])));
+    }
+
+    #[test]
+    fn a_message_passed_over_leaves_the_next_one_whole() {
+        let bytes = [&frame(b"first", Encoding::Identity, 100).expect("frame")[..], &[0; 5]];
+        let bytes = bytes.concat();
+        for cut in 1..bytes.len() {
+            let chunks = [&bytes[..cut], &bytes[cut..]].map(Bytes::copy_from_slice).to_vec();
+            let mut reader = messages(chunks, Encoding::Identity, 100);
+            run(async {
+                let header = reader.next_header().await.expect("sound").expect("the first");
+                reader.pass_over(&header);
+                assert_eq!(reader.next().await.expect("sound"), Some(Bytes::new()));
+                assert_eq!(reader.next().await.expect("sound"), None);
+            });
+        }
     }
 
     #[test]

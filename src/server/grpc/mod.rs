@@ -10,10 +10,10 @@
 //! came of it.
 
 mod answer;
-mod encoding;
 mod forward;
 mod frames;
 mod health;
+mod intake;
 mod messages;
 mod pass;
 mod push_stream;
@@ -38,14 +38,16 @@ pub use health::HealthSwitch;
 pub use serve::serve;
 
 use super::drain::Drain;
+use super::room::{Held, Room};
 use super::seam::{IngesterCalls, PushError, Pushed, Work, WorkLost};
 use super::status::GrpcStatus;
 use super::stream_auth::StreamKeys;
 use super::tenancy::Tenancy;
 use crate::tenant::{TenantId, TenantIdError};
-use crate::upstream::Upstream;
-use encoding::Encoding;
+use crate::upstream::{Upstream, deadline};
+use crate::wire::encoding::Encoding;
 use frames::{Messages, frame};
+use intake::Intake;
 use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
 use push_stream::PushStream;
 
@@ -54,12 +56,18 @@ const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
+/// Longest question about health: it names a service. It is not charged to the room, so that a
+/// flood of pushes does not make us look dead.
+const HEALTH_CHECK_BYTES_MAX: usize = 4 << 10;
+
 /// How calls are treated.
 #[derive(Clone)]
 pub struct Settings {
     pub tenancy: Tenancy,
     pub stream_keys: StreamKeys,
     pub receive_message_bytes_max: usize,
+    /// What all messages together may take while they arrive and are handled.
+    pub room: Room,
     pub send_message_bytes_max: usize,
     /// Where every call goes that is not answered here, and what is left of pushes.
     pub upstream: Option<Upstream>,
@@ -83,7 +91,7 @@ struct Edge {
 struct Call {
     headers: HeaderMap,
     encoding: Encoding,
-    messages: Messages<Body>,
+    intake: Intake<Body>,
 }
 
 /// Who answers a call.
@@ -142,19 +150,19 @@ impl Edge {
             PUSH => {
                 let call = self.open(head.headers, body)?;
                 let tenant = self.settings.tenancy.tenant(&call.headers)?;
-                let message = call.messages.only().await?;
-                let pushed = self.push(tenant, message).await??;
+                let received = call.intake.only().await?;
+                let pushed = self.push(tenant, received.message, received.held).await??;
                 self.reply(call.encoding, &WriteResponse::from(pushed))
             }
             PUSH_STREAM => {
-                let Call { headers, encoding, messages } = self.open(head.headers, body)?;
-                let stream = PushStream::open(self, &headers, encoding, messages)?;
+                let Call { headers, encoding, intake } = self.open(head.headers, body)?;
+                let stream = PushStream::open(self, &headers, encoding, intake)?;
                 Ok(answer::stream(encoding, stream, PushStream::step).await)
             }
             "/cortex.Ingester/UserStats" => {
                 let call = self.open(head.headers, body)?;
                 let tenant = self.settings.tenancy.tenant(&call.headers)?;
-                call.messages.only().await?;
+                call.intake.only().await?;
                 let stats = Arc::clone(&self.ingester.user_stats);
                 let stats = self.work.run(move || stats(&tenant)).await?;
                 self.reply(call.encoding, &UserStatsResponse::from(stats))
@@ -162,7 +170,7 @@ impl Edge {
             "/cortex.Ingester/AllUserStats" => {
                 let call = self.open(head.headers, body)?;
                 self.settings.tenancy.named(&call.headers)?;
-                call.messages.only().await?;
+                call.intake.only().await?;
                 let stats = Arc::clone(&self.ingester.all_user_stats);
                 let stats = self.work.run(move || stats()).await?;
                 let stats = stats.into_iter().map(|(tenant, stats)| UserIdStatsResponse {
@@ -172,17 +180,15 @@ impl Edge {
                 self.reply(call.encoding, &UsersStatsResponse { stats: stats.collect() })
             }
             HEALTH_CHECK => {
-                let call = self.open(head.headers, body)?;
-                call.messages.only().await?;
+                let encoding = self.question(&head.headers, body).await?;
                 let checked = health::check(&self.health).await?;
-                self.reply(call.encoding, &checked)
+                self.reply(encoding, &checked)
             }
             HEALTH_WATCH => {
-                let call = self.open(head.headers, body)?;
-                call.messages.only().await?;
+                let encoding = self.question(&head.headers, body).await?;
                 let drain = self.drain.clone();
-                let watch = health::Watch::open(&self.health, call.encoding, drain).await?;
-                Ok(answer::stream(call.encoding, watch, health::Watch::step).await)
+                let watch = health::Watch::open(&self.health, encoding, drain).await?;
+                Ok(answer::stream(encoding, watch, health::Watch::step).await)
             }
             path => Err(unknown(path)),
         }
@@ -208,7 +214,17 @@ impl Edge {
     fn open(&self, headers: HeaderMap, body: Body) -> Result<Call, GrpcStatus> {
         let encoding = self.encoding(&headers)?;
         let messages = Messages::new(body, encoding, self.settings.receive_message_bytes_max);
-        Ok(Call { headers, encoding, messages })
+        let intake = Intake::new(messages, self.settings.room.clone(), deadline(&headers));
+        Ok(Call { headers, encoding, intake })
+    }
+
+    /// Reads a question about health, in which there is nothing that we answer by.
+    async fn question(&self, headers: &HeaderMap, body: Body) -> Result<Encoding, GrpcStatus> {
+        let encoding = self.encoding(headers)?;
+        let mut messages = Messages::new(body, encoding, HEALTH_CHECK_BYTES_MAX);
+        messages.next().await?.ok_or(FrameError::NoMessage)?;
+        messages.ended().await?;
+        Ok(encoding)
     }
 
     fn encoding(&self, headers: &HeaderMap) -> Result<Encoding, GrpcStatus> {
@@ -226,13 +242,20 @@ impl Edge {
         &self,
         tenant: TenantId,
         request: Bytes,
+        held: Held,
     ) -> Result<Result<Pushed, PushError>, WorkLost> {
         match &self.work {
             // Saves the clone of a reference count on the hot path.
             Work::Inline => Ok((self.ingester.push)(&tenant, request)),
             work => {
                 let push = Arc::clone(&self.ingester.push);
-                work.run(move || push(&tenant, request)).await
+                // What a thread works on stays charged, whatever becomes of the caller.
+                let call = move || {
+                    let pushed = push(&tenant, request);
+                    drop(held);
+                    pushed
+                };
+                work.run(call).await
             }
         }
     }

@@ -18,9 +18,9 @@ use tonic::Code;
 use tonic::body::Body;
 
 use super::answer::Step;
-use super::encoding::Encoding;
-use super::forward::Line;
-use super::frames::{FrameError, Framed, Messages, frame};
+use super::forward::{Line, UNAVAILABLE};
+use super::frames::{FrameError, frame};
+use super::intake::{Intake, Received};
 use super::messages::WriteResponse;
 use super::{Edge, header_values};
 use crate::server::drain::Drain;
@@ -28,13 +28,14 @@ use crate::server::seam::{PushError, Pushed};
 use crate::server::status::{GrpcStatus, stream_answer};
 use crate::server::stream_auth::check_message_tenant;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::wire::encoding::Encoding;
 use crate::wire::stream::StreamWriteRequest;
 
 pub struct PushStream {
     edge: Arc<Edge>,
     drain: Drain,
     encoding: Encoding,
-    messages: Messages<Body>,
+    intake: Intake<Body>,
     /// The name that the stream was opened with: a tenant's, or a distributor's worker's.
     name: Option<String>,
     /// The way on, where there is an upstream.
@@ -46,7 +47,7 @@ impl PushStream {
         edge: Arc<Edge>,
         headers: &HeaderMap,
         encoding: Encoding,
-        messages: Messages<Body>,
+        intake: Intake<Body>,
     ) -> Result<Self, GrpcStatus> {
         let name = edge.stream_name(headers)?;
         if !edge.settings.stream_keys.is_empty() {
@@ -59,7 +60,8 @@ impl PushStream {
             let within = edge.settings.stream_answer_within;
             Line::new(upstream.clone(), headers.clone(), encoding, within)
         });
-        Ok(Self { edge, drain, encoding, messages, name, line })
+        let intake = if line.is_some() { intake.keeping_frames() } else { intake };
+        Ok(Self { edge, drain, encoding, intake, name, line })
     }
 
     /// Waits for the next message and answers it, or ends the stream.
@@ -76,19 +78,23 @@ impl PushStream {
             () = self.drain.started() => {
                 return Err(GrpcStatus::new(Code::Unavailable, "server is shutting down"));
             }
-            received = next(&mut self.messages, self.line.is_some()) => received?,
+            received = self.intake.next() => received,
         };
-        let Some(received) = received else {
-            return Ok(Step::End(GrpcStatus::ok()));
+        let answer = match received {
+            Ok(Some(received)) => self.answer(received).await?,
+            Ok(None) => return Ok(Step::End(GrpcStatus::ok())),
+            // Its sender tries again, here or at another replica; the stream goes on.
+            Err(FrameError::NoRoom(error)) => {
+                refused(PushError::Rejected { code: UNAVAILABLE, text: error.to_string() })
+            }
+            Err(error) => return Err(error.into()),
         };
-        let answer = self.answer(received).await?;
         let bytes_max = self.edge.settings.send_message_bytes_max;
         Ok(Step::Answer(frame(&answer.encode_to_vec(), self.encoding, bytes_max)?))
     }
 
-    async fn answer(&mut self, received: Framed) -> Result<WriteResponse, GrpcStatus> {
-        let message = received.message.clone();
-        let request = match StreamWriteRequest::decode(&message) {
+    async fn answer(&mut self, received: Received) -> Result<WriteResponse, GrpcStatus> {
+        let request = match StreamWriteRequest::decode(&received.message) {
             Ok(request) => request,
             Err(error) => return Ok(refused(PushError::Malformed { text: error.to_string() })),
         };
@@ -98,26 +104,17 @@ impl PushStream {
             Ok(tenant) => tenant,
             Err(error) => return Ok(refused(PushError::Plain { text: error.to_string() })),
         };
-        let body = body_of(&message, request.request);
+        let body = body_of(&received.message, request.request);
         if let Some(line) = &mut self.line {
-            let pushed = line.push(&self.edge, &tenant, received, &body).await;
+            let pushed = line.push(&self.edge, &tenant, received, body).await;
             return Ok(pushed.unwrap_or_else(refused));
         }
-        let outcome = match self.edge.push(tenant, body).await {
+        let outcome = match self.edge.push(tenant, body, received.held).await {
             Ok(outcome) => outcome,
             Err(lost) => Err(PushError::Plain { text: lost.to_string() }),
         };
         Ok(outcome.map_or_else(refused, stored))
     }
-}
-
-/// The next message; its frame too where it goes on, else an empty one.
-async fn next(messages: &mut Messages<Body>, goes_on: bool) -> Result<Option<Framed>, FrameError> {
-    if goes_on {
-        return messages.next_framed().await;
-    }
-    let message = messages.next().await?;
-    Ok(message.map(|message| Framed { frame: Bytes::new(), message }))
 }
 
 /// The write request in `message`: a slice of it, unless its parts had to be joined.

@@ -17,6 +17,11 @@ use crate::ring_stores::etcd_server::Etcd;
 /// A client's wait before it tries a refused push again.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// Tokens of each ingester.
+const TOKENS_EACH: usize = 128;
+/// The tokens leave room for so many ingesters.
+const INGESTERS_MAX: usize = 6;
+
 /// What a cluster is started with.
 #[derive(Default)]
 pub struct Setup {
@@ -155,10 +160,14 @@ impl Beside {
 
     /// All samples of the last minutes.
     pub async fn read(&self, tenant: &str) -> Samples {
-        let query = "/prometheus/api/v1/query?query=%7B__name__%3D~%22metric_.%2B%22%7D%5B20m%5D";
+        // Cortex takes the second that has begun for now, which leaves out what came since.
+        let query = format!(
+            "/prometheus/api/v1/query?query=%7B__name__%3D~%22metric_.%2B%22%7D%5B20m%5D&time={}",
+            unix_ms() / 1000 + 1
+        );
         let mut body = String::new();
         until("a query is answered", async || {
-            let answer = get(self.querier.http, query, tenant).await;
+            let answer = get(self.querier.http, &query, tenant).await;
             answer.is_ok_and(|answer| {
                 body = answer.body;
                 answer.status == 200
@@ -275,6 +284,9 @@ impl Pair {
         let id = format!("ingester-{index}");
         let dir = cluster.dir.path().join(&id);
         std::fs::create_dir(&dir).expect("a directory");
+        let tokens = even_tokens(index);
+        let tokens = serde_json::json!({ "previousState": "ACTIVE", "tokens": tokens });
+        std::fs::write(dir.join("tokens"), tokens.to_string()).expect("written");
         let (upstream_http, upstream_grpc) = (free_port(), free_port());
         let (sidecar_http, sidecar_grpc) = (free_port(), free_port());
         let setup = &cluster.setup;
@@ -286,7 +298,8 @@ impl Pair {
             "-ingester.lifecycler.addr=127.0.0.1".to_owned(),
             format!("-ingester.lifecycler.port={sidecar_grpc}"),
             "-ingester.heartbeat-period=500ms".to_owned(),
-            "-ingester.num-tokens=128".to_owned(),
+            format!("-ingester.num-tokens={TOKENS_EACH}"),
+            "-ingester.tokens-file-path=tokens".to_owned(),
             "-ingester.min-ready-duration=0s".to_owned(),
             "-ingester.final-sleep=0s".to_owned(),
             "-ingester.join-after=0s".to_owned(),
@@ -380,6 +393,17 @@ impl Pair {
         self.starts += 1;
         Process::spawn(&mut command, &self.dir.join(format!("{name}-{}.log", self.starts)))
     }
+}
+
+/// Tokens that share the ring out evenly among three ingesters, and evenly again among six, so
+/// that which series are whose is the same in every run.
+fn even_tokens(index: usize) -> Vec<u32> {
+    assert!(index < INGESTERS_MAX, "the tokens are for {INGESTERS_MAX} ingesters");
+    // Around the ring: 0 3 1 4 2 5, so each later one halves the ranges of an earlier one.
+    let seat = 2 * (index % 3) + index / 3;
+    let step = (1 << 32) / (TOKENS_EACH * INGESTERS_MAX) as u64;
+    let token = |round: usize| ((round * INGESTERS_MAX + seat) as u64 * step) as u32;
+    (0..TOKENS_EACH).map(token).collect()
 }
 
 pub fn note(samples: &mut Samples, series: std::ops::Range<usize>, at_ms: i64, offset: f64) {

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rand::RngExt as _;
+use rand::rngs::SmallRng;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -106,6 +108,25 @@ impl Proxy {
     /// One side of every open connection is gone; the other hears nothing more, ever.
     pub fn vanish(&self, side: Side) {
         self.strikes.send_replace(Some(Strike::Vanish(side)));
+    }
+
+    /// One fault of those that there are, by the dice. One that lasts does until it is healed.
+    pub fn misbehave(&self, rng: &mut SmallRng) {
+        let mut faults = Faults::default();
+        match rng.random_range(0..8) {
+            0 => faults.delay = Duration::from_millis(rng.random_range(5..300)),
+            1 => faults.stalls_to_server = true,
+            2 => faults.stalls_to_client = true,
+            3 => (faults.stalls_to_server, faults.stalls_to_client) = (true, true),
+            4 => self.reset_all(),
+            5 => self.vanish(Side::Server),
+            6 => self.vanish(Side::Client),
+            _ => {
+                faults.refuses = true;
+                self.reset_all();
+            }
+        }
+        self.set(faults);
     }
 
     /// Connections that are carried or left half open.

@@ -16,6 +16,7 @@ use super::fake::{
     ok_head, patiently, piece,
 };
 use super::{HEALTH, QUERY};
+use crate::faults::{Faults, Proxy, Side};
 
 /// An address where nobody listens.
 async fn nowhere() -> std::net::SocketAddr {
@@ -242,4 +243,93 @@ async fn a_connection_that_went_silent_is_given_up_by_its_pings() {
         }
     })
     .await;
+}
+
+/// With keepalive's defaults, which alone need half a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_open_connection_is_replaced_soon_after_a_call_passed_its_deadline() {
+    let fake = Fake::start(answer_ok).await;
+    let proxy = Proxy::start(fake.address).await;
+    let edge = Edge::before(proxy.address).await;
+    let mut client = Client::connect(edge.address).await;
+    assert_eq!(client.call(head(QUERY), framed(b"")).await.code(), "0");
+    proxy.vanish(Side::Server);
+    let began = Instant::now();
+    patiently(async {
+        // Calls end at their deadlines until the connection is given up, and then one does well.
+        while client.call(head_with(QUERY, "grpc-timeout", "200m"), framed(b"")).await.code() != "0"
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(fake.connections.load(Ordering::SeqCst), 2, "one new connection");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_of_one_way_is_noticed_and_its_end_too() {
+    let fake = Fake::start(answer_ok).await;
+    let proxy = Proxy::start(fake.address).await;
+    let edge =
+        Edge::with(&UpstreamConfig { connect_timeout: Millis(500), ..config(proxy.address) }).await;
+    let mut client = Client::connect(edge.address).await;
+    for stalls_to_server in [true, false] {
+        let call = head_with(QUERY, "grpc-timeout", "10S");
+        assert_eq!(client.call(call, framed(b"")).await.code(), "0");
+        proxy.set(Faults {
+            stalls_to_server,
+            stalls_to_client: !stalls_to_server,
+            ..Faults::default()
+        });
+        let began = Instant::now();
+        patiently(async {
+            while edge.upstream.is_reachable() {
+                let call = head_with(QUERY, "grpc-timeout", "200m");
+                assert_ne!(client.call(call, framed(b"")).await.code(), "0");
+            }
+        })
+        .await;
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        proxy.heal();
+        patiently(async {
+            let call = || head_with(QUERY, "grpc-timeout", "2S");
+            while client.call(call(), framed(b"")).await.code() != "0" {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// A process whose handlers are stuck answers pings all the same, and other calls may do well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_is_only_slow_keeps_its_connection() {
+    let (tell, mut told) = channel();
+    let fake = Fake::start(move |request: Request<_>, respond: SendResponse<Bytes>| {
+        let tell = tell.clone();
+        async move {
+            if request.uri().path() == "/a.B/Slow" {
+                tell(());
+                // Longer than a silent connection would be left open.
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            } else if request.uri().path() == "/a.B/Stuck" {
+                std::future::pending::<()>().await;
+            }
+            answer_ok(request, respond).await;
+        }
+    })
+    .await;
+    let edge = Edge::before(fake.address).await;
+    let mut client = Client::connect(edge.address).await;
+    let mut slow = client.open(head("/a.B/Slow")).await;
+    slow.send.send_data(framed(b""), true).expect("send");
+    patiently(told.recv()).await.expect("called");
+    for _ in 0..20 {
+        let call = head_with("/a.B/Stuck", "grpc-timeout", "100m");
+        assert_ne!(client.call(call, framed(b"")).await.code(), "0");
+    }
+    let answer = finish(patiently(slow.response).await.expect("a response")).await;
+    assert_eq!(answer.code(), "0", "{}", answer.text());
+    assert_eq!(fake.connections.load(Ordering::SeqCst), 1);
 }

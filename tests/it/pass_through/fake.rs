@@ -12,6 +12,7 @@ use freehold::server::config::ServerConfig;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
 use freehold::server::listen::Listener;
+use freehold::server::room::Room;
 use freehold::server::seam::{Forward, IngesterCalls, Judged, Pushed, UserStats, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
@@ -22,6 +23,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -153,6 +155,7 @@ pub fn settings_with(config: &UpstreamConfig) -> Settings {
     Settings {
         tenancy: Tenancy::Header,
         stream_keys: StreamKeys::default(),
+        room: Room::new(64 << 20),
         receive_message_bytes_max: 4 << 20,
         send_message_bytes_max: 4 << 20,
         upstream: Some(Upstream::new(config).expect("config")),
@@ -196,21 +199,36 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("connect");
         stream.set_nodelay(true).expect("nodelay");
+        Self::over(stream).await.expect("handshake")
+    }
+
+    pub async fn over<S>(stream: S) -> Result<Self, h2::Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         // A window as clients of many streams have it: h2 counts small frames that nobody has read
         // yet against half of it, and hangs up beyond.
         let mut builder = h2::client::Builder::new();
         builder.initial_connection_window_size(1 << 20);
-        let (client, connection) = builder.handshake(stream).await.expect("handshake");
+        let (client, connection) = builder.handshake(stream).await?;
         tokio::spawn(async move {
             let _ = connection.await;
         });
-        Self(client)
+        Ok(Self(client))
     }
 
     pub async fn open(&mut self, request: Request<()>) -> Open {
         let mut client = self.0.clone().ready().await.expect("connection");
         let (response, send) = client.send_request(request, false).expect("send");
         Open { send, response }
+    }
+
+    /// None where the connection turns out to be broken.
+    pub async fn try_call(&mut self, request: Request<()>, body: Bytes) -> Option<Ended> {
+        let mut client = patiently(self.0.clone().ready()).await.ok()?;
+        let (response, mut send) = client.send_request(request, false).ok()?;
+        send.send_data(body, true).ok()?;
+        Some(finish(patiently(response).await.ok()?).await)
     }
 
     pub async fn call(&mut self, request: Request<()>, body: Bytes) -> Ended {
@@ -260,6 +278,12 @@ pub fn framed(payload: &[u8]) -> Bytes {
     bytes.put_u32(u32::try_from(payload.len()).expect("short"));
     bytes.put_slice(payload);
     bytes.freeze()
+}
+
+/// Takes the first frame off `held`, header and all, once it is whole.
+pub fn cut(held: &mut BytesMut) -> Option<Bytes> {
+    let len = 5 + u32::from_be_bytes(held.get(1..5)?.try_into().expect("four")) as usize;
+    (held.len() >= len).then(|| held.split_to(len).freeze())
 }
 
 pub fn ok_head() -> Response<()> {

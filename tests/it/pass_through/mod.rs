@@ -4,7 +4,7 @@ mod bounds;
 mod breaks;
 pub mod fake;
 mod questions;
-mod tls;
+pub mod tls;
 
 use std::sync::Arc;
 

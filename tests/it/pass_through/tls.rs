@@ -11,7 +11,9 @@ use freehold::server::config::ServerConfig;
 use freehold::server::drain::Drainer;
 use freehold::server::http as edge_http;
 use freehold::server::listen::Listener;
-use freehold::tls::{self, ClientAuth, ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
+use freehold::tls::{
+    self, ClientAuth, ClientTls, ClientTlsConfig, MinVersion, ServerTls, ServerTlsConfig,
+};
 use freehold::units::Millis;
 use freehold::upstream::config::UpstreamConfig;
 use h2::client::SendRequest;
@@ -19,20 +21,22 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::{TlsAcceptor, TlsConnector, rustls};
 
 use super::QUERY;
 use super::fake::{Client, Edge, Fake, answer_ok, config, framed, head, patiently, settings_with};
 
 /// An authority and what it has signed, in files.
-struct Authority {
+pub struct Authority {
     directory: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec![]).expect("params");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -43,16 +47,16 @@ impl Authority {
         authority
     }
 
-    fn ca(&self) -> PathBuf {
+    pub fn ca(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Signs `name` and writes `file.pem` and `file.key`.
-    fn sign(&self, file: &str, name: &str) {
+    pub fn sign(&self, file: &str, name: &str) {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec![name.to_owned()]).expect("params");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
@@ -60,7 +64,7 @@ impl Authority {
         std::fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("write");
     }
 
-    fn server(&self, file: &str, client_auth_type: ClientAuth) -> ServerTlsConfig {
+    pub fn server(&self, file: &str, client_auth_type: ClientAuth) -> ServerTlsConfig {
         let client_ca_file = match client_auth_type {
             ClientAuth::None => PathBuf::new(),
             _ => self.ca(),
@@ -73,7 +77,7 @@ impl Authority {
         }
     }
 
-    fn client(&self, file: Option<&str>) -> ClientTlsConfig {
+    pub fn client(&self, file: Option<&str>) -> ClientTlsConfig {
         let path =
             |end: &str| file.map_or_else(PathBuf::new, |file| self.path(&format!("{file}.{end}")));
         ClientTlsConfig {
@@ -85,12 +89,18 @@ impl Authority {
     }
 }
 
-fn listener_tls(config: &ServerTlsConfig, protocol: &'static str) -> Arc<ServerTls> {
-    tls::server("test", config, protocol).expect("files").expect("a certificate")
+pub fn listener_tls(config: &ServerTlsConfig, protocol: &'static str) -> Arc<ServerTls> {
+    tls::server("test", config, MinVersion::Default, protocol)
+        .expect("files")
+        .expect("a certificate")
 }
 
 /// What stands behind the edge when its upstream speaks TLS: it ends TLS and hands the bytes on.
-async fn tls_before(fake: SocketAddr, tls: Arc<ServerTls>, tasks: &mut JoinSet<()>) -> SocketAddr {
+pub async fn tls_before(
+    fake: SocketAddr,
+    tls: Arc<ServerTls>,
+    tasks: &mut JoinSet<()>,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("bound");
     tasks.spawn(async move {
@@ -108,7 +118,7 @@ async fn tls_before(fake: SocketAddr, tls: Arc<ServerTls>, tasks: &mut JoinSet<(
     address
 }
 
-async fn connect(
+pub async fn connect(
     address: SocketAddr,
     tls: &ClientTls,
 ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -146,11 +156,13 @@ async fn the_listener_takes_whom_its_authority_has_signed_and_nobody_else() {
     theirs.sign("client", "distributor");
     let fake = Fake::start(answer_ok).await;
     let stranger = ClientTlsConfig { ca_path: ours.ca(), ..theirs.client(Some("client")) };
-    // (what is asked of clients, unknown client, client signed by another, plain TLS)
-    for (client_auth, expect_bare) in [
-        (ClientAuth::None, true),
-        (ClientAuth::VerifyIfGiven, true),
-        (ClientAuth::RequireAndVerify, false),
+    // (what is asked of clients, whether one is served who shows nothing, and a stranger)
+    for (client_auth, expect_bare, expect_stranger) in [
+        (ClientAuth::None, true, true),
+        (ClientAuth::Request, true, true),
+        (ClientAuth::RequireAny, false, true),
+        (ClientAuth::VerifyIfGiven, true, false),
+        (ClientAuth::RequireAndVerify, false, false),
     ] {
         let tls = listener_tls(&ours.server("server", client_auth), "h2");
         let edge = Edge::start(settings_with(&config(fake.address)), Some(tls)).await;
@@ -159,9 +171,37 @@ async fn the_listener_takes_whom_its_authority_has_signed_and_nobody_else() {
         let bare = call(edge.address, &ours.client(None)).await;
         assert_eq!(bare.is_some(), expect_bare, "{client_auth:?}: nothing shown");
         let other = call(edge.address, &stranger).await;
-        assert_eq!(other.is_some(), client_auth == ClientAuth::None, "{client_auth:?}: a stranger");
+        assert_eq!(other.is_some(), expect_stranger, "{client_auth:?}: a stranger");
         let distrusted = call(edge.address, &theirs.client(None)).await;
         assert_eq!(distrusted, None, "a client that does not know our authority");
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_an_older_version_is_refused_where_the_newest_is_asked_for() {
+    let ours = Authority::new();
+    ours.sign("server", "localhost");
+    let fake = Fake::start(answer_ok).await;
+    for (min_version, expect_old) in [(MinVersion::Tls12, true), (MinVersion::Tls13, false)] {
+        let server = ours.server("server", ClientAuth::None);
+        let tls = tls::server("test", &server, min_version, "h2").expect("files").expect("TLS");
+        let edge = Edge::start(settings_with(&config(fake.address)), Some(tls)).await;
+        for (version, expect) in [(&TLS12, expect_old), (&TLS13, true)] {
+            let pem = std::fs::read(ours.ca()).expect("a file");
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(&pem).expect("PEM")).expect("a root");
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let client = rustls::ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .expect("a version")
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            let stream = TcpStream::connect(edge.address).await.expect("connect");
+            let name = ServerName::try_from("localhost").expect("a name");
+            let shaken = TlsConnector::from(Arc::new(client)).connect(name, stream);
+            let is_served = patiently(shaken).await.is_ok();
+            assert_eq!(is_served, expect, "{min_version:?}: {version:?}");
+        }
     }
 }
 
@@ -256,7 +296,7 @@ async fn the_upstream_is_believed_only_with_the_right_certificate() {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::copy(from, to).expect("copy");
 }
 

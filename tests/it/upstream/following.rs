@@ -183,6 +183,7 @@ impl Sidecar {
 
     fn metrics(&self) -> String {
         let mut families = Families::default();
+        self.ingester.read_metrics(&self.clock, &mut families);
         self.status.read_metrics(&mut families);
         let encoder = prometheus::TextEncoder::new();
         encoder.encode_to_string(&families.into_vec()).expect("text")

@@ -1,19 +1,22 @@
 //! The whole app before an ingester: readiness, metrics, settings.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use freehold::app::App;
 use freehold::config::{Config, Target};
 use freehold::ingester::settings_check::{CheckError, Placing, SettingsCheck};
 use freehold::ring::config::KvStoreKind;
+use freehold::tls::ClientAuth;
 use freehold::upstream::page::PageError;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::following::request;
 use super::ingester::UpstreamIngester;
+use crate::pass_through::tls::{Authority, listener_tls, tls_before};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ID: &str = "ingester-0";
@@ -154,7 +157,8 @@ async fn a_distributors_page_tells_the_setting_that_differs() {
     let page = "distributor:\n  extend_writes: false\ningester:\n  lifecycler:\n    ring:\n      \
                 replication_factor: 3\n";
     let (address, serving) = page_server(page.to_owned()).await;
-    let check = SettingsCheck::new(&format!("http://{address}/"), ours());
+    let check =
+        SettingsCheck::new(&format!("http://{address}/"), Path::new(""), ours()).expect("a URL");
     let found = check.look().await.expect("a page");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].setting, "-distributor.extend-writes");
@@ -162,10 +166,79 @@ async fn a_distributors_page_tells_the_setting_that_differs() {
     serving.abort();
 }
 
+/// A page in TLS at `localhost`, by a certificate of this authority.
+async fn https_page(
+    page: String,
+    authority: &Authority,
+    tasks: &mut JoinSet<()>,
+) -> (String, JoinHandle<()>) {
+    authority.sign("server", "localhost");
+    let (plain, serving) = page_server(page).await;
+    let tls = listener_tls(&authority.server("server", ClientAuth::None), "http/1.1");
+    let address = tls_before(plain, tls, tasks).await;
+    (format!("https://localhost:{}", address.port()), serving)
+}
+
+#[tokio::test]
+async fn a_distributors_page_is_read_in_tls_and_only_from_whom_the_authority_has_signed() {
+    let (known, unknown) = (Authority::new(), Authority::new());
+    let mut tasks = JoinSet::new();
+    let page = "distributor:\n  extend_writes: false\n";
+    let (url, serving) = https_page(page.to_owned(), &known, &mut tasks).await;
+    for path in ["", "/", "/prefix/"] {
+        let url = format!("{url}{path}");
+        let check = SettingsCheck::new(&url, &known.ca(), ours()).expect("a URL");
+        let found = check.look().await.expect("a page");
+        assert_eq!(found[0].setting, "-distributor.extend-writes", "{path}");
+    }
+    let check = SettingsCheck::new(&url, &unknown.ca(), ours()).expect("a URL");
+    let error = check.look().await.expect_err("not trusted");
+    assert!(matches!(error, CheckError::Page(PageError::Handshake { .. })), "{error}");
+    let by_number = url.replace("localhost", "127.0.0.1");
+    let check = SettingsCheck::new(&by_number, &known.ca(), ours()).expect("a URL");
+    assert!(check.look().await.is_err(), "the certificate is for another name");
+    for (address, part) in [("ftp://d", "neither http nor https"), ("distributor", "names no port")]
+    {
+        let error = SettingsCheck::new(address, Path::new(""), ours()).err().expect(address);
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(SettingsCheck::new(&url, Path::new("/no/such/file"), ours()).is_err());
+    serving.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_made_from_a_ring_behind_tls() {
+    let (known, unknown) = (Authority::new(), Authority::new());
+    let mut tasks = JoinSet::new();
+    let (url, serving) = https_page(ring_page(&[1, 2, 3]), &known, &mut tasks).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let counts = dir.path().join("counts");
+    std::fs::write(&counts, "a,100\n").expect("written");
+    let plan = async |ca: std::path::PathBuf| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"));
+        command.args(["plan", "--to=2", "--format=json", &format!("--ring={url}")]);
+        command.arg(format!("--counts={}", counts.display()));
+        command.arg(format!("--tls-ca={}", ca.display()));
+        command.args(["-distributor.replication-factor=1", "-ring.heartbeat-timeout=0s"]);
+        let ran = tokio::task::spawn_blocking(move || command.output());
+        ran.await.expect("no panic").expect("it runs")
+    };
+    let made = plan(known.ca()).await;
+    let told = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    assert_eq!(json["tenants"][0]["tenant"], "a", "{json}");
+    let refused = plan(unknown.ca()).await;
+    assert!(!refused.status.success());
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("the TLS handshake with") && told.contains(&url), "{told}");
+    serving.abort();
+}
+
 #[tokio::test]
 async fn a_distributor_that_floods_or_is_gone_is_an_error_and_no_more() {
     let (address, serving) = page_server("#".repeat(5 << 20)).await;
-    let check = SettingsCheck::new(&address.to_string(), ours());
+    let check = SettingsCheck::new(&address.to_string(), Path::new(""), ours()).expect("host:port");
     let error = check.look().await.expect_err("too long");
     assert!(matches!(error, CheckError::Page(PageError::Body { .. })), "{error}");
     serving.abort();

@@ -241,7 +241,7 @@ fn case_c15_without_histograms_the_floats_go_on() {
 
     let all = prepared(&body, &treatment(&limits));
     let keys: Vec<_> = all.items.iter().map(|item| item.key).collect();
-    let floats = without_histograms(all);
+    let floats = without_histograms(all, HistogramRule::HistogramsOnly);
     check_whole(&floats);
     let counts = Counts { samples: 2, histograms: 0, exemplars: 1, metadata: 1 };
     assert_eq!(floats.counts, counts);
@@ -251,13 +251,15 @@ fn case_c15_without_histograms_the_floats_go_on() {
     assert_eq!(messages(&floats)[1].timeseries, [rest]);
 
     // As Cortex does it.
-    let whole = without_histogram_series(prepared(&body, &treatment(&limits)));
+    let whole =
+        without_histograms(prepared(&body, &treatment(&limits)), HistogramRule::WholeSeries);
     check_whole(&whole);
     let counts = Counts { samples: 1, histograms: 0, exemplars: 0, metadata: 1 };
     assert_eq!(whole.counts, counts);
 
     let none = encoded(vec![series(&[("__name__", "up")])]);
-    let same = without_histograms(prepared(&none, &treatment(&limits)));
+    let same =
+        without_histograms(prepared(&none, &treatment(&limits)), HistogramRule::HistogramsOnly);
     assert!(matches!(same.body, Cow::Borrowed(_)));
 }
 

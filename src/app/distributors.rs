@@ -1,0 +1,183 @@
+//! Our part in the distributors' ring, which tells how many share a tenant's global rate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio::task::JoinSet;
+
+use super::{AppError, RING_LAST_GOOD_MS};
+use crate::admin::RingSource;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::distributor::{Distributor, Parts, Peers, RATE_INTERVAL, Sink};
+use crate::exposition::{AtScrape, Families};
+use crate::limits::{IngestionRateStrategy, Overrides};
+use crate::ratelimit::RECHECK_PERIOD;
+use crate::ring::kv::inmemory::InMemoryKv;
+use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::{KvClient, KvCodec};
+use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
+use crate::ring::service_ring::DISTRIBUTOR_RING;
+use crate::ring::watcher::{RingRead, Taken, Watcher};
+use crate::ring::{EMPTY_RING_ERROR, Published, Ring, RingSettings};
+use crate::server::drain::Drain;
+use crate::wire::ring_desc;
+
+/// How often idle tenants are looked for.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+/// A member of the distributors' ring.
+pub(super) struct Member {
+    ring: Arc<Ring>,
+    lifecycler: Lifecycler,
+    watcher: Watcher,
+}
+
+impl Member {
+    /// Joins, where rates are meant for all distributors together; as in Cortex, nobody asks how
+    /// many there are else.
+    pub(super) fn join(
+        config: &Config,
+        grpc_port: u16,
+        clock: Clock,
+        registry: &Registry,
+        durations: &RequestDurations,
+    ) -> Result<Option<Self>, AppError> {
+        if config.limits.ingestion_rate_strategy != IngestionRateStrategy::Global {
+            return Ok(None);
+        }
+        let life = config.distributor.ring.lifecycler();
+        let settings = lifecycler::settings(&life, grpc_port);
+        let store = &life.ring.kvstore;
+        let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), "distributor-ring")?;
+        if !kv.is_writable() {
+            return Err(AppError::DistributorRingReadOnly);
+        }
+        let key = store.key(DISTRIBUTOR_RING);
+        let codec = KvCodec {
+            decode: |bytes| ring_desc::decode(bytes).map_err(|error| error.to_string()),
+            // Our own model always fits: it was read within the same bounds.
+            encode: |model| ring_desc::encode(model).unwrap_or_default(),
+        };
+        let wall_clock: lifecycler::WallClock = Arc::new(move || clock.now().unix_ms);
+        let ring = Arc::new(Ring::new(
+            RingSettings {
+                replication_factor: life.ring.replication_factor,
+                zone_awareness_enabled: life.ring.zone_awareness_enabled,
+                heartbeat_timeout_ms: life.ring.heartbeat_timeout.0,
+                extend_writes: false,
+                own_id: Some(settings.id.clone()),
+            },
+            RING_LAST_GOOD_MS,
+        ));
+        let sink = publisher(Arc::clone(&ring), Arc::clone(&wall_clock));
+        let watcher = Watcher::spawn(kv.clone(), key.clone(), codec, Arc::clone(&wall_clock), sink);
+        let means = Means {
+            kv: kv.for_user("distributor-lifecycler"),
+            key,
+            codec,
+            clock: wall_clock,
+            tokens_file_path: None,
+            metrics: lifecycler::Metrics::register(registry, "distributor")?,
+        };
+        let member = Self { lifecycler: Lifecycler::spawn(settings, means), ring, watcher };
+        let (ring, reads) = (Arc::clone(&member.ring), member.watcher.counts());
+        let read = move |families: &mut Families| {
+            crate::ring::metrics::read(&ring, "distributor", clock.now().unix_ms, families);
+            reads.read_metrics("distributor", families);
+        };
+        registry.register(Box::new(AtScrape::new("distributor_ring_families", read)))?;
+        Ok(Some(member))
+    }
+
+    pub(super) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    pub(super) fn handle(&self) -> LifecyclerHandle {
+        self.lifecycler.handle()
+    }
+
+    /// What the ring's page is made from.
+    pub(super) fn page(&self, clock: Clock) -> RingSource {
+        RingSource { ring: Arc::clone(&self.ring), lifecycler: Some(self.handle()), clock }
+    }
+
+    /// Says that we go, so that the others take our share.
+    pub(super) async fn leave(&self) {
+        self.lifecycler.leave().await;
+    }
+
+    pub(super) async fn stop(self) {
+        if let Err(error) = self.lifecycler.stop().await {
+            tracing::warn!(%error, "our entry in the distributors' ring was not put in order");
+        }
+        self.watcher.stop().await;
+    }
+}
+
+/// Publishes what the store holds.
+pub(super) fn publisher(
+    ring: Arc<Ring>,
+    clock: lifecycler::WallClock,
+) -> impl FnMut(RingRead) -> Taken + Send + 'static {
+    move |read: RingRead| {
+        match read {
+            RingRead::Ok { reading, read_at_ms } => {
+                if ring.publish(&reading, read_at_ms) == Published::OutOfStep {
+                    return Taken::OutOfStep;
+                }
+            }
+            RingRead::Empty => ring.read_failed(clock(), EMPTY_RING_ERROR),
+            RingRead::Failed(error) => ring.read_failed(clock(), error),
+        }
+        Taken::InStep
+    }
+}
+
+/// A distributor, with its numbers registered and its clock ticking.
+pub(super) fn start_distributor(
+    config: &Config,
+    overrides: &Arc<Overrides>,
+    member: Option<&Member>,
+    sink: Sink,
+    clock: Clock,
+    means: Ticking<'_>,
+) -> Result<Arc<Distributor>, AppError> {
+    let peers = member.map_or(Peers::Alone, |member| Peers::Ring(Arc::clone(member.ring())));
+    let distributor = Arc::new(Distributor::new(Parts {
+        config: config.distributor.clone(),
+        names: config.name_validation_scheme,
+        parity: config.distributor.limits_parity || config.ingester.limits_parity,
+        overrides: Arc::clone(overrides),
+        peers,
+        sink,
+        clock,
+        recheck_period: RECHECK_PERIOD,
+    }));
+    let shown = Arc::clone(&distributor);
+    let read = move |families: &mut Families| shown.read_metrics(families);
+    means.registry.register(Box::new(AtScrape::new("distributor_families", read)))?;
+    let (ticking, mut drain) = (Arc::clone(&distributor), means.drain.clone());
+    means.tasks.spawn(async move {
+        let mut ticks = tokio::time::interval(RATE_INTERVAL);
+        let mut sweeps = tokio::time::interval(SWEEP_PERIOD);
+        loop {
+            // All arms only wait.
+            tokio::select! {
+                () = drain.started() => return,
+                _ = ticks.tick() => ticking.tick(),
+                _ = sweeps.tick() => ticking.sweep(clock.now()),
+            }
+        }
+    });
+    Ok(distributor)
+}
+
+/// What a distributor's upkeep runs with.
+pub(super) struct Ticking<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) tasks: &'a mut JoinSet<()>,
+    pub(super) drain: &'a Drain,
+}

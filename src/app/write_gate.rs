@@ -1,0 +1,199 @@
+//! `-target=distributor`: a gate for writes, with nothing stored in this process.
+//!
+//! ```text
+//! start: limits ─► way on ─► listener bound ─► distributors' ring ─► distributor ─► HTTP
+//! stop:  LEAVING ─► drain ─► out of the ring
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::certificates::Certificates;
+use super::distributors::{Member, Ticking, start_distributor};
+use super::ingester_ring::IngesterRing;
+use super::{AppError, edges, listen, room, serve_http, start_reloads};
+use crate::admin;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::distributor::fan_out::FanOut;
+use crate::distributor::{Distributor, RingSink, Sink};
+use crate::exposition::{AtScrape, Families};
+use crate::limits::Overrides;
+use crate::ring::Ring;
+use crate::ring::kv::requests::RequestDurations;
+use crate::ring::lifecycler::LifecyclerHandle;
+use crate::server::drain::{Drain, Drainer};
+use crate::server::http;
+use crate::server::tenancy::Tenancy;
+use crate::telemetry;
+use crate::tls::ClientTls;
+use crate::upstream::distributor::HttpUpstream;
+use crate::upstream::ingesters::Ingesters;
+
+/// A running write gate. Tests start several of them side by side.
+pub struct WriteGate {
+    pub http_address: SocketAddr,
+    pub distributor: Arc<Distributor>,
+    pub clock: Clock,
+    member: Option<Member>,
+    /// Where writes go to the ring's ingesters.
+    ingesters: Option<IngesterRing>,
+    drainer: Drainer,
+    /// Ends with the drain: the server, the reader of the runtime file, the upkeep.
+    tasks: JoinSet<()>,
+}
+
+impl WriteGate {
+    pub async fn start(config: Config) -> Result<Self, AppError> {
+        let config = Arc::new(config);
+        let clock = Clock::start();
+        let registry = telemetry::registry();
+        let (drainer, drain) = Drainer::new();
+        let mut tasks = JoinSet::new();
+
+        let instance = config.ingester.instance_limits.clone();
+        let overrides = Arc::new(Overrides::new(config.limits.clone(), instance));
+        let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
+        let way_on = WayOn::new(&config)?;
+        let certificates = Certificates::of_gate(&config.server, way_on.tls())?;
+        certificates.follow(&mut tasks, &drain);
+
+        let address = config.server.http_address()?;
+        let connections_max = config.server.http_listen_conn_limit;
+        let listener = listen(address, connections_max, &certificates.http).await?;
+        let http_address =
+            listener.local_address().map_err(|source| AppError::Listen { address, source })?;
+
+        let durations = RequestDurations::register(&registry)?;
+        let grpc_port = config.server.grpc_listen_port;
+        let member = Member::join(&config, grpc_port, clock, &registry, &durations)?;
+        let (sink, ingesters) = match way_on {
+            WayOn::Upstream(upstream) => (Sink::Upstream(upstream), None),
+            WayOn::Ingesters(clients) => {
+                let ingesters = IngesterRing::follow(&config, clock, &registry, &durations)?;
+                (ring_sink(&config, ingesters.ring(), clients, &mut tasks, &drain), Some(ingesters))
+            }
+        };
+        let means = Ticking { registry: &registry, tasks: &mut tasks, drain: &drain };
+        let distributor =
+            start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
+        let read = move |families: &mut Families| certificates.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("tls_families", read)))?;
+        if let Some(reloads) = reloads {
+            let read = move |families: &mut Families| reloads.read_metrics(families);
+            registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;
+        }
+
+        let mut pages = axum::Router::new();
+        if let Some(member) = &member {
+            pages = pages.merge(admin::ring_router("/distributor/ring", member.page(clock)));
+        }
+        if let Some(ingesters) = &ingesters {
+            for path in ["/ring", "/ingester/ring"] {
+                pages = pages.merge(admin::ring_router(path, ingesters.page(clock)));
+            }
+        }
+        let ring = ingesters.as_ref().map(|ingesters| Arc::clone(ingesters.ring()));
+        let ready = readiness(member.as_ref().map(Member::handle), ring, clock);
+        let room = room(&config);
+        let shown = room.clone();
+        let read = move |families: &mut Families| shown.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("server_families", read)))?;
+        let edge = http::HttpEdge {
+            tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
+            shell: edges::shell(&config, ready, registry, &overrides),
+            distributor: Some(edges::distributor_calls(&distributor, clock)),
+            remote_write: edges::remote_write(&config),
+            room,
+        };
+        serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);
+        tracing::info!(
+            target_services = %String::from(config.target), http = %http_address,
+            upstream = config.distributor.upstream.url, "started; look at /ready and /metrics"
+        );
+        Ok(Self { http_address, distributor, clock, member, ingesters, drainer, tasks })
+    }
+
+    /// Leaves the ring, answers what is under way, and ends everything that was started.
+    pub async fn stop(mut self) -> Result<(), AppError> {
+        if let Some(member) = &self.member {
+            member.leave().await;
+        }
+        self.drainer.start();
+        while self.tasks.join_next().await.is_some() {}
+        if let Some(member) = self.member {
+            member.stop().await;
+        }
+        if let Some(ingesters) = self.ingesters {
+            ingesters.stop().await;
+        }
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Where admitted writes go.
+enum WayOn {
+    Upstream(HttpUpstream),
+    Ingesters(Ingesters),
+}
+
+impl WayOn {
+    /// To a distributor if there is one, else to the ingesters of the ring.
+    fn new(config: &Config) -> Result<Self, AppError> {
+        let distributor = &config.distributor;
+        if distributor.upstream.is_set() {
+            return Ok(Self::Upstream(HttpUpstream::new(&distributor.upstream)?));
+        }
+        Ok(Self::Ingesters(Ingesters::new(&config.ingester_client, distributor.ingesters())?))
+    }
+
+    fn tls(&self) -> Option<&Arc<ClientTls>> {
+        match self {
+            Self::Upstream(upstream) => upstream.tls(),
+            Self::Ingesters(ingesters) => ingesters.tls(),
+        }
+    }
+}
+
+fn ring_sink(
+    config: &Config,
+    ring: &Arc<Ring>,
+    clients: Ingesters,
+    tasks: &mut JoinSet<()>,
+    drain: &Drain,
+) -> Sink {
+    let (upkeep, followed, mut drain) = (clients.clone(), Arc::clone(ring), drain.clone());
+    tasks.spawn(async move {
+        // Both arms may be dropped: a health check is made again, and a start of the drain stays.
+        tokio::select! {
+            () = drain.started() => {}
+            () = upkeep.run(move || followed.load()) => {}
+        }
+    });
+    let distributor = &config.distributor;
+    let fan_out = FanOut::new(clients, distributor.sharding_strategy, distributor.extend_writes);
+    Sink::Ring(RingSink { ring: Arc::clone(ring), fan_out })
+}
+
+/// Ready once we are in the distributors' ring, where there is one, and know the ingesters', where
+/// we send to them. A distributor behind us that is down is no reason: what cannot be sent on is
+/// answered 503, and another gate could not send it on either.
+fn readiness(
+    handle: Option<LifecyclerHandle>,
+    ingesters: Option<Arc<Ring>>,
+    clock: Clock,
+) -> edges::Ready {
+    let not_ready = |reason: &str| format!("Distributor not ready: {reason}");
+    Arc::new(move || {
+        if let Some(handle) = &handle {
+            handle.readiness().map_err(|reason| not_ready(&reason.to_string()))?;
+        }
+        match &ingesters {
+            None => Ok(None),
+            Some(ring) => IngesterRing::check(ring, clock).map_err(|reason| not_ready(&reason)),
+        }
+    })
+}

@@ -1,0 +1,198 @@
+//! A tenant's rates: the main one for all items of a request, then that of native histograms.
+//!
+//! Over the first the whole request is refused; over the second only its histograms are left out.
+//! Nothing is charged partially: what is refused further in is given back, unless Cortex's
+//! behaviour is asked for, which keeps it.
+//!
+//! With the `global` strategy the rate is divided by the healthy members of the distributors'
+//! ring; the burst never is, since one request may come whole to one distributor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Now;
+use crate::distributor::prepared::Counts;
+use crate::exposition::Families;
+use crate::limits::{IngestionRateStrategy, Limits, Snapshot};
+use crate::ratelimit::{BucketView, Charge, Items, OverRate, Strategy, TenantLimiter};
+use crate::ring::Ring;
+use crate::tenant::TenantId;
+
+/// Who shares a tenant's global rate.
+#[derive(Clone)]
+pub enum Peers {
+    /// Nobody else: this distributor has the whole rate.
+    Alone,
+    /// The ACTIVE members with a fresh heartbeat of the distributors' ring.
+    Ring(Arc<Ring>),
+}
+
+/// The limiters of all tenants.
+pub struct Rates {
+    peers: Peers,
+    parity: bool,
+    items: TenantLimiter,
+    histograms: TenantLimiter,
+}
+
+/// The tenant that is charged, and by which numbers.
+#[derive(Clone, Copy)]
+pub struct Account<'a> {
+    pub tenant: &'a TenantId,
+    pub limits: &'a Limits,
+    pub strategy: Strategy,
+    pub now: Now,
+}
+
+/// What a request was charged, to be given back if nothing comes of it.
+#[derive(Debug, Default)]
+#[must_use = "a charge that may have to be given back must be kept until the request is decided"]
+pub struct Charges {
+    items: Option<Charge>,
+    histograms: Option<Charge>,
+}
+
+/// A limit that was hit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    pub text: String,
+    /// Value of the `reason` label.
+    pub reason: &'static str,
+    /// Until the same request would pass; `None` if it never can.
+    pub wait_ns: Option<u64>,
+    pub over: OverRate,
+}
+
+impl<'a> Account<'a> {
+    pub fn new(tenant: &'a TenantId, overrides: &'a Snapshot, now: Now) -> Self {
+        let strategy = match overrides.ingestion_rate_strategy() {
+            IngestionRateStrategy::Local => Strategy::Local,
+            IngestionRateStrategy::Global => Strategy::Global,
+        };
+        Self { tenant, limits: overrides.limits(tenant), strategy, now }
+    }
+}
+
+impl Rates {
+    /// Rates and bursts are asked for again once `recheck_period` is over.
+    pub fn new(peers: Peers, parity: bool, recheck_period: Duration) -> Self {
+        Self {
+            peers,
+            parity,
+            items: TenantLimiter::new(recheck_period),
+            histograms: TenantLimiter::new(recheck_period),
+        }
+    }
+
+    /// Charges a whole request.
+    pub fn charge(&self, account: Account<'_>, counts: &Counts) -> Result<Charges, Refused> {
+        let limits = account.limits;
+        let (rate, burst) = (limits.ingestion_rate, limits.ingestion_burst_size);
+        let budget = || account.strategy.budget(rate, burst, self.healthy());
+        let taken = self.items.take(account.tenant, counts.total(), account.now.steady_ns, budget);
+        let samples = counts.samples + counts.histograms;
+        let items = Items::Ingestion { samples, metadata: counts.metadata };
+        match taken {
+            Ok(charge) => Ok(Charges { items: Some(charge), histograms: None }),
+            Err(over) => Err(self.refused(over, items, account.strategy, rate)),
+        }
+    }
+
+    /// Charges the native histograms of a request that has been charged as a whole.
+    pub fn charge_histograms(
+        &self,
+        account: Account<'_>,
+        histograms: u64,
+        charges: &mut Charges,
+    ) -> Result<(), Refused> {
+        if histograms == 0 {
+            return Ok(());
+        }
+        let limits = account.limits;
+        let (rate, burst) =
+            (limits.native_histogram_ingestion_rate, limits.native_histogram_ingestion_burst_size);
+        let budget = || account.strategy.budget(rate, burst, self.healthy());
+        let now_ns = account.now.steady_ns;
+        match self.histograms.take(account.tenant, histograms, now_ns, budget) {
+            Ok(charge) => {
+                charges.histograms = Some(charge);
+                Ok(())
+            }
+            Err(over) => {
+                let items = Items::NativeHistograms { samples: histograms };
+                Err(self.refused(over, items, account.strategy, rate))
+            }
+        }
+    }
+
+    /// Gives back what a request was charged for `credits` items that were left out of it.
+    pub fn give_back_part(&self, account: Account<'_>, charges: &mut Charges, credits: u64) {
+        if self.parity {
+            return;
+        }
+        if let Some(charge) = &mut charges.items {
+            let part = charge.split(credits);
+            self.items.give_back(account.tenant, part, account.now.steady_ns);
+        }
+    }
+
+    /// Gives back what a request was charged of which nothing came. `now_ns` is when that became
+    /// known: what has refilled since the charge is not returned too.
+    pub fn give_back(&self, tenant: &TenantId, charges: Charges, now_ns: i64) {
+        if self.parity {
+            return;
+        }
+        if let Some(charge) = charges.items {
+            self.items.give_back(tenant, charge, now_ns);
+        }
+        if let Some(charge) = charges.histograms {
+            self.histograms.give_back(tenant, charge, now_ns);
+        }
+    }
+
+    /// The tenant's main bucket as it stands; `None` before its first request.
+    pub fn view(&self, tenant: &TenantId, now: Now) -> Option<BucketView> {
+        self.items.view(tenant, now.steady_ns)
+    }
+
+    /// Drops the buckets of tenants that are idle and owe nothing.
+    pub fn sweep(&self, now: Now) {
+        self.items.sweep(now.steady_ns);
+        self.histograms.sweep(now.steady_ns);
+    }
+
+    /// Distributors that share a global rate; 0 while the ring is not known, when the whole rate
+    /// applies here.
+    fn healthy(&self) -> usize {
+        match &self.peers {
+            Peers::Alone => 1,
+            Peers::Ring(ring) => ring.load().healthy_count(),
+        }
+    }
+
+    fn refused(&self, over: OverRate, items: Items, strategy: Strategy, rate: f64) -> Refused {
+        Refused {
+            text: match self.parity {
+                true => over.cortex_text(items),
+                false => over.text(items, strategy, rate),
+            },
+            reason: over.reason(items, self.parity),
+            wait_ns: over.wait_ns,
+            over,
+        }
+    }
+
+    pub fn read_metrics(&self, families: &mut Families) {
+        families.gauge(
+            "freehold_distributor_healthy_distributors",
+            "Distributors that share the rates of the global strategy, this one included; 0 while \
+             the ring is not known.",
+            self.healthy() as f64,
+        );
+        families.counter(
+            "freehold_distributor_untracked_charges_total",
+            "Requests judged by a bucket that was not kept, since there are too many tenants.",
+            self.items.untracked_total() + self.histograms.untracked_total(),
+        );
+    }
+}
