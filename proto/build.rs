@@ -4,13 +4,14 @@
 
 use std::error::Error;
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "cortex.proto",
     "ingester.proto",
     "prometheus.proto",
     "httpgrpc.proto",
     "status.proto",
     "etcd.proto",
+    "ha.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

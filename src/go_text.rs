@@ -46,6 +46,28 @@ fn places(digits: &str, exponent: &str) -> usize {
     (fraction - exponent.parse::<i32>().unwrap_or(0)).max(0) as usize
 }
 
+/// A double as Go's `strconv.FormatFloat(value, 'f', -1, 64)` prints it: the fewest digits that
+/// read back the same, and never an exponent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlainFloat(pub f64);
+
+impl fmt::Display for PlainFloat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.0;
+        if !value.is_finite() {
+            return write_not_finite(f, value);
+        }
+        let text = shortest_digits(value);
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let places = places(digits, exponent);
+        if places > 0 {
+            return write!(f, "{value:.places$}");
+        }
+        // Digits in front of the point that are not among the fewest are zeros.
+        write!(f, "{value}")
+    }
+}
+
 /// A double as Go's `%f` prints it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FixedFloat(pub f64);
@@ -116,6 +138,11 @@ mod tests {
         check(f64::INFINITY, "+Inf");
         check(f64::NEG_INFINITY, "-Inf");
         check(f64::NAN, "NaN");
+        assert_eq!(PlainFloat(0.005).to_string(), "0.005");
+        assert_eq!(PlainFloat(1e21).to_string(), "1000000000000000000000");
+        assert_eq!(PlainFloat(2.5e-7).to_string(), "0.00000025");
+        assert_eq!(PlainFloat(10.0).to_string(), "10");
+        assert_eq!(PlainFloat(f64::INFINITY).to_string(), "+Inf");
         assert_eq!(FixedFloat(0.1).to_string(), "0.100000");
         assert_eq!(FixedFloat(f64::NEG_INFINITY).to_string(), "-Inf");
     }

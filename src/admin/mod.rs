@@ -8,12 +8,14 @@
 //! from outside (tenants, instances, addresses, zones) is escaped; pages work without scripts.
 
 mod answer;
+pub mod ha_tracker;
 mod index;
 mod mode;
 mod ring;
 mod services;
 mod stats;
 mod tenants;
+pub mod user_overrides;
 
 use std::sync::Arc;
 

@@ -177,7 +177,7 @@ impl Config {
         TenantId::parse(&self.no_auth_tenant)
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
-        self.distributor.validate()?;
+        self.distributor.validate(self.limits.ha_tracker_failover_timeout)?;
         self.ingester_client.validate()?;
         if self.target != Target::Distributor && self.distributor.upstream.is_set() {
             return Err(ConfigError::UpstreamUnused);

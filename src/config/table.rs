@@ -7,9 +7,11 @@ mod distributor;
 mod distributor_ring;
 mod distributor_upstream;
 mod general;
+mod ha_tracker;
 mod ingester;
 mod ingester_client;
 mod limits;
+mod otlp;
 mod owned_series;
 mod ring;
 mod ring_stores;
@@ -26,6 +28,8 @@ pub const FLAGS: &[Group] = &[
     distributor::FLAGS,
     distributor_upstream::FLAGS,
     distributor_ring::FLAGS,
+    ha_tracker::FLAGS,
+    otlp::FLAGS,
     owned_series::FLAGS,
     ingester::FLAGS,
     ingester_client::FLAGS,
@@ -43,6 +47,7 @@ pub(super) const RENAMED_KEYS: &[(&str, &str)] = &[
         "ingester.use_ingester_owned_series_for_limits",
         "ingester.owned_series_limit_enforcement_enabled",
     ),
+    ("distributor.otlp.enable_type_and_unit_labels", "limits.enable_type_and_unit_labels"),
     ("ingester.owned_series_update_interval", "ingester.active_series_metrics_update_period"),
 ];
 

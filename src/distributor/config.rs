@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ha::{HaTrackerConfig, HaTrackerConfigError};
 use crate::distributor::admission::InstanceLimits;
 use crate::ring;
 use crate::ring::service_ring::ServiceRingConfig;
@@ -54,6 +55,29 @@ pub struct DistributorConfig {
     pub sign_write_requests: bool,
     /// Comma-separated; the first signs, all are accepted.
     pub sign_write_requests_keys: Secret,
+
+    pub ha_tracker: HaTrackerConfig,
+
+    /// Longest OTLP body in bytes, before and after decompression.
+    pub otlp_max_recv_msg_size: usize,
+    pub otlp: OtlpConfig,
+
+    /// Export the limits of tenants as metrics, as Cortex's overrides-exporter does.
+    pub overrides_exporter_enabled: bool,
+}
+
+/// `otlp:`, how OTLP metrics are translated. Names as Cortex has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OtlpConfig {
+    /// All attributes of a resource become labels of its metrics.
+    pub convert_all_attributes: bool,
+    /// Write no `target_info`.
+    pub disable_target_info: bool,
+    /// Take sums and histograms with delta temporality as they are.
+    pub allow_delta_temporality: bool,
+    /// Append units and `_total` to names. Default true.
+    pub add_metric_suffixes: bool,
 }
 
 /// `pool:`, how the ingesters' clients are looked after.
@@ -93,6 +117,10 @@ pub enum RateLimitHeaders {
 pub enum DistributorConfigError {
     #[error("-distributor.max-recv-msg-size is 0; nothing could be received")]
     NothingReceived,
+    #[error("-distributor.otlp-max-recv-msg-size is 0; nothing could be received")]
+    NoOtlpReceived,
+    #[error(transparent)]
+    HaTracker(#[from] HaTrackerConfigError),
     #[error("{flag} must be more than 0")]
     Zero { flag: &'static str },
     #[error(
@@ -131,6 +159,21 @@ impl Default for DistributorConfig {
             use_stream_push: false,
             sign_write_requests: false,
             sign_write_requests_keys: Secret::default(),
+            ha_tracker: HaTrackerConfig::default(),
+            otlp_max_recv_msg_size: 100 << 20,
+            otlp: OtlpConfig::default(),
+            overrides_exporter_enabled: false,
+        }
+    }
+}
+
+impl Default for OtlpConfig {
+    fn default() -> Self {
+        Self {
+            convert_all_attributes: false,
+            disable_target_info: false,
+            allow_delta_temporality: false,
+            add_metric_suffixes: true,
         }
     }
 }
@@ -149,7 +192,12 @@ impl DistributorConfig {
         }
     }
 
-    pub fn validate(&self) -> Result<(), DistributorConfigError> {
+    /// `failover` is the default of the limit `ha_tracker_failover_timeout`.
+    pub fn validate(&self, failover: Millis) -> Result<(), DistributorConfigError> {
+        self.ha_tracker.validate(failover)?;
+        if self.otlp_max_recv_msg_size == 0 {
+            return Err(DistributorConfigError::NoOtlpReceived);
+        }
         if self.max_recv_msg_size == 0 {
             return Err(DistributorConfigError::NothingReceived);
         }

@@ -13,6 +13,7 @@ mod admission;
 mod config;
 mod counters;
 pub mod fan_out;
+pub mod ha;
 pub mod prepare;
 mod prepared;
 mod rates;
@@ -47,7 +48,7 @@ use sink::{Outgoing, Sent};
 
 pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
 pub use config::{
-    DistributorConfig, DistributorConfigError, PoolConfig, RateLimitHeaders, ShardingStrategy,
+    DistributorConfig, DistributorConfigError, OtlpConfig, PoolConfig, RateLimitHeaders, ShardingStrategy,
 };
 pub use counters::RequestKind;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};

@@ -9,12 +9,14 @@
 //! taken over; a name that Cortex knows and we do not use is accepted silently, since operators
 //! point both at one file.
 
+pub mod exporter;
 mod label_sets;
 mod overrides;
 mod reading;
 pub mod reload;
 mod runtime_file;
 mod series_limiter;
+pub mod user_overrides;
 
 use serde::de::{self, DeserializeSeed as _, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -57,6 +59,20 @@ pub struct Limits {
 
     /// Labels that distributors take off every series; each entry takes the first of its name.
     pub drop_labels: Vec<String>,
+    /// Take the samples of one replica of each cluster only.
+    pub accept_ha_samples: bool,
+    /// Look for the two labels in each series, not in a request's first one only.
+    pub accept_mixed_ha_samples: bool,
+    /// Label that names the cluster of replicas. Default `cluster`.
+    pub ha_cluster_label: String,
+    /// Label that names the replica; it is taken off. Default `__replica__`.
+    pub ha_replica_label: String,
+    /// Clusters that are tracked of one tenant; 0 and below is no limit.
+    pub ha_max_clusters: i64,
+    /// Silence after which another replica is elected. Default 30 seconds.
+    #[serde(serialize_with = "reading::write_span")]
+    pub ha_tracker_failover_timeout: Millis,
+
     /// Bytes of a label's name. Default 1024.
     pub max_label_name_length: u64,
     /// Bytes of a label's value, the metric's name included. Default 2048.
@@ -84,6 +100,8 @@ pub struct Limits {
     pub enforce_metric_name: bool,
     pub enable_type_and_unit_labels: bool,
     pub enable_start_timestamp: bool,
+    /// Attributes of an OTLP resource that become labels of its metrics.
+    pub promote_resource_attributes: Vec<String>,
 
     /// Instances that a tenant is spread over under shuffle sharding; below 1 a share of them.
     /// Default 0: all, as below 0.
@@ -194,6 +212,12 @@ impl Default for Limits {
             ingestion_burst_size: 50_000,
             native_histogram_ingestion_burst_size: 0,
             drop_labels: Vec::new(),
+            accept_ha_samples: false,
+            accept_mixed_ha_samples: false,
+            ha_cluster_label: "cluster".to_owned(),
+            ha_replica_label: "__replica__".to_owned(),
+            ha_max_clusters: 0,
+            ha_tracker_failover_timeout: Millis::from_secs(30),
             max_label_name_length: 1024,
             max_label_value_length: 2048,
             max_label_names_per_series: 30,
@@ -208,6 +232,7 @@ impl Default for Limits {
             enforce_metric_name: true,
             enable_type_and_unit_labels: false,
             enable_start_timestamp: false,
+            promote_resource_attributes: Vec::new(),
             ingestion_tenant_shard_size: 0.0,
             max_series_per_user: 5_000_000,
             max_series_per_metric: 50_000,
@@ -244,6 +269,14 @@ impl Block for Limits {
                 self.native_histogram_ingestion_burst_size = field.count()?;
             }
             "drop_labels" => self.drop_labels = field.other()?,
+            "accept_ha_samples" => self.accept_ha_samples = field.flag()?,
+            "accept_mixed_ha_samples" => self.accept_mixed_ha_samples = field.flag()?,
+            "ha_cluster_label" => self.ha_cluster_label = field.other()?,
+            "ha_replica_label" => self.ha_replica_label = field.other()?,
+            "ha_max_clusters" => self.ha_max_clusters = field.signed()?,
+            "ha_tracker_failover_timeout" => {
+                self.ha_tracker_failover_timeout = field.span()?;
+            }
             "max_label_name_length" => self.max_label_name_length = field.count()?,
             "max_label_value_length" => self.max_label_value_length = field.count()?,
             "max_label_names_per_series" => self.max_label_names_per_series = field.count()?,
@@ -264,6 +297,10 @@ impl Block for Limits {
                 self.enable_type_and_unit_labels = field.flag()?;
             }
             "enable_start_timestamp" => self.enable_start_timestamp = field.flag()?,
+            "promote_resource_attributes" => {
+                let names: Option<Vec<String>> = field.other()?;
+                self.promote_resource_attributes = names.unwrap_or_default();
+            }
             "ingestion_tenant_shard_size" => self.ingestion_tenant_shard_size = field.number()?,
             "max_series_per_user" => self.max_series_per_user = field.signed()?,
             "max_series_per_metric" => self.max_series_per_metric = field.signed()?,

@@ -5,6 +5,8 @@
 //! The same content is not parsed twice, and a state is logged when it is reached, not each time
 //! it is found again.
 
+pub mod write;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;

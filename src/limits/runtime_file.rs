@@ -223,7 +223,7 @@ impl<'de> Deserialize<'de> for InstanceLimits {
 
 /// Bounds of the YAML reader, wide enough for tens of thousands of tenants that share anchors.
 /// The file is the operator's own, so they only keep an accident from eating all memory.
-fn yaml_options() -> serde_saphyr::Options {
+pub(super) fn yaml_options() -> serde_saphyr::Options {
     const NODES_MAX: usize = 20_000_000;
     let mut options = serde_saphyr::Options::default();
     options.with_snippet = false;

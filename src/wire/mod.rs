@@ -7,8 +7,10 @@ pub mod batch;
 pub mod encoding;
 pub mod histogram;
 pub mod metric_list;
+pub mod otlp;
 pub mod remote_read;
 pub mod remote_write;
+pub mod replica_desc;
 pub mod rewrite;
 pub mod ring_desc;
 pub mod selector;
@@ -36,6 +38,9 @@ pub mod proto {
     }
     pub mod httpgrpc {
         include!(concat!(env!("OUT_DIR"), "/httpgrpc.rs"));
+    }
+    pub mod ha {
+        include!(concat!(env!("OUT_DIR"), "/ha.rs"));
     }
     /// The part of etcd's v3 API that the ring's store speaks.
     pub mod etcdserverpb {

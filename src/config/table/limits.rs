@@ -37,6 +37,42 @@ pub(super) const FLAGS: Group = Group {
             "Comma-separated names of labels that distributors take off every series.",
         ),
         flag(
+            "distributor.ha-tracker.enable-for-all-users",
+            "limits.accept_ha_samples",
+            "Take the samples of one replica of each cluster only, for all tenants.",
+        ),
+        flag(
+            "experimental.distributor.ha-tracker.mixed-ha-samples",
+            "limits.accept_mixed_ha_samples",
+            "Look for the labels of cluster and replica in each series of a request, not in its \
+             first one only.",
+        ),
+        flag(
+            "distributor.ha-tracker.cluster",
+            "limits.ha_cluster_label",
+            "Label that names a cluster of replicas.",
+        ),
+        flag(
+            "distributor.ha-tracker.replica",
+            "limits.ha_replica_label",
+            "Label that names a replica; it is taken off the samples that are kept.",
+        ),
+        flag(
+            "distributor.ha-tracker.max-clusters",
+            "limits.ha_max_clusters",
+            "Most clusters that are tracked of one tenant; 0 is no limit.",
+        ),
+        flag(
+            "distributor.ha-tracker.failover-timeout",
+            "limits.ha_tracker_failover_timeout",
+            "Silence of the elected replica after which another one is elected.",
+        ),
+        flag(
+            "distributor.promote-resource-attributes",
+            "limits.promote_resource_attributes",
+            "Attributes of an OTLP resource that become labels of its metrics.",
+        ),
+        flag(
             "validation.max-length-label-name",
             "limits.max_label_name_length",
             "Longest label name, in bytes.",

@@ -7,6 +7,8 @@
 //! Invariants: an index that goes back means that the store has started anew, so it is forgotten
 //! and the next query answers at once; queries of a watch keep to the configured rate.
 
+mod prefix;
+
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -22,6 +24,8 @@ use super::exchange::{Answer, Bounds, exchange};
 use super::requests::Requests;
 use super::{KvError, KvSetupError, KvValue, VALUE_BYTES_MAX, reason};
 use crate::ring::config::ConsulConfig;
+
+pub use self::prefix::ConsulPrefixWatch;
 
 /// Longest wait of a blocking query. Shorter than the time after which a quiet ring is read
 /// again anyway, so that the query's end is that reading.
@@ -134,6 +138,12 @@ impl ConsulKv {
         ConsulWatch { kv: self.clone(), key: key.to_owned(), index: 0, last_query_failed: false }
     }
 
+    pub(super) fn watch_prefix(&self, prefix: &str) -> ConsulPrefixWatch {
+        // Consul's keys begin without a slash, and are told so.
+        let prefix = prefix.trim_start_matches('/').to_owned();
+        ConsulPrefixWatch::new(self.clone(), prefix)
+    }
+
     fn consistency(&self) -> Consistency {
         if self.consistent_reads { Consistency::Consistent } else { Consistency::Stale }
     }
@@ -146,6 +156,18 @@ impl ConsulKv {
         consistency: Consistency,
         wait_index: Option<u64>,
     ) -> Result<(KvValue, u64), KvError> {
+        let query = self.query(consistency, wait_index);
+        let request = self.request(Method::GET, key, &query, Bytes::new());
+        let answer = self.ask(request).await?;
+        let index = index_of(&answer);
+        match answer.status {
+            StatusCode::OK => Ok((self.value(&answer)?, index)),
+            StatusCode::NOT_FOUND => Ok((KvValue::default(), index)),
+            _ => Err(self.refused(&answer)),
+        }
+    }
+
+    fn query(&self, consistency: Consistency, wait_index: Option<u64>) -> String {
         let mut query = match consistency {
             Consistency::Default => "?".to_owned(),
             Consistency::Consistent => "?consistent=".to_owned(),
@@ -156,15 +178,7 @@ impl ConsulKv {
             let wait = WAIT_MAX.min(self.deadline / 2);
             query.push_str(&format!("&index={index}&wait={}ms", wait.as_millis()));
         }
-        let request = self.request(Method::GET, key, &query, Bytes::new());
-        let answer = self.ask(request).await?;
-        let index = answer.headers.get(INDEX_HEADER).and_then(|index| index.to_str().ok());
-        let index = index.and_then(|index| index.parse().ok()).unwrap_or(0);
-        match answer.status {
-            StatusCode::OK => Ok((self.value(&answer)?, index)),
-            StatusCode::NOT_FOUND => Ok((KvValue::default(), index)),
-            _ => Err(self.refused(&answer)),
-        }
+        query
     }
 
     fn value(&self, answer: &Answer) -> Result<KvValue, KvError> {
@@ -173,10 +187,15 @@ impl ConsulKv {
         let Some(pair) = pairs.into_iter().next() else {
             return Ok(KvValue::default());
         };
+        self.stored(pair.value.unwrap_or_default(), pair.modify_index)
+    }
+
+    /// A pair's value, which is told as base64.
+    fn stored(&self, base64: String, modify_index: u64) -> Result<KvValue, KvError> {
         let bytes = BASE64_STANDARD
-            .decode(pair.value.unwrap_or_default())
+            .decode(base64)
             .map_err(|error| self.error(format!("the value is not base64: {error}")))?;
-        Ok(KvValue { bytes: Some(bytes.into()), version: pair.modify_index, stored_at_ms: None })
+        Ok(KvValue { bytes: Some(bytes.into()), version: modify_index, stored_at_ms: None })
     }
 
     async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, KvError> {
@@ -219,6 +238,12 @@ impl ConsulWatch {
         self.index = next_index(self.index, index);
         Ok(value)
     }
+}
+
+/// The index of an answer; 0 where it tells none.
+fn index_of(answer: &Answer) -> u64 {
+    let index = answer.headers.get(INDEX_HEADER).and_then(|index| index.to_str().ok());
+    index.and_then(|index| index.parse().ok()).unwrap_or(0)
 }
 
 /// The index to wait with after an answer that carried `answered`; Consul's rules for clients.

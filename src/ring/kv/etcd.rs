@@ -7,6 +7,7 @@
 //! read or written before by anybody.
 
 mod calls;
+mod prefix;
 mod watch;
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use crate::wire::proto::etcdserverpb::{
     WatchResponse, compare, request_op, watch_request,
 };
 
+pub use self::prefix::EtcdPrefixWatch;
 pub use self::watch::EtcdWatch;
 
 /// Cheap to clone; clones share their connections.
@@ -86,12 +88,16 @@ impl EtcdKv {
         Ok(())
     }
 
+    pub(super) fn watch_prefix(&self, prefix: &str) -> EtcdPrefixWatch {
+        EtcdPrefixWatch::new(self.clone(), prefix.to_owned())
+    }
+
     pub(super) fn watch(&self, key: &str) -> EtcdWatch {
         EtcdWatch::new(self.clone(), key.to_owned())
     }
 
     async fn read(&self, key: &str) -> Result<Reading, KvError> {
-        let question = RangeRequest { key: key.as_bytes().to_vec() };
+        let question = RangeRequest { key: key.as_bytes().to_vec(), ..RangeRequest::default() };
         let answer: RangeResponse = self.calls.ask("/etcdserverpb.KV/Range", &question).await?;
         let revision = answer.header.map_or(0, |header| header.revision);
         let value = answer.kvs.into_iter().next().map(value_of).unwrap_or_default();
@@ -104,7 +110,17 @@ impl EtcdKv {
         key: &str,
         start_revision: i64,
     ) -> Result<Streaming<WatchResponse>, KvError> {
-        let create = WatchCreateRequest { key: key.as_bytes().to_vec(), start_revision };
+        self.open_watch_of(key.as_bytes().to_vec(), Vec::new(), start_revision).await
+    }
+
+    /// As [`open_watch`](Self::open_watch), of the keys from one to the one before `range_end`.
+    async fn open_watch_of(
+        &self,
+        key: Vec<u8>,
+        range_end: Vec<u8>,
+        start_revision: i64,
+    ) -> Result<Streaming<WatchResponse>, KvError> {
+        let create = WatchCreateRequest { key, range_end, start_revision };
         let question = WatchRequest {
             request_union: Some(watch_request::RequestUnion::CreateRequest(create)),
         };

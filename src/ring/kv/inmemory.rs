@@ -9,16 +9,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use crate::ring::kv::prefix::{PrefixReading, check_count};
 use crate::ring::kv::{KvError, KvValue};
 
 /// Clones share the store.
 #[derive(Clone, Debug, Default)]
 pub struct InMemoryKv {
-    /// One channel a key, which holds the value too. Keys come from configuration, one a ring,
-    /// so they need no bound. Locked for a look-up only.
+    /// One channel a key, which holds the value too. Keys are rings, which come from
+    /// configuration, and elected replicas, which their tracker bounds. Locked for a look-up only.
     keys: Arc<Mutex<BTreeMap<String, watch::Sender<KvValue>>>>,
+    /// Counts changes of all keys, for those who follow a prefix.
+    changes: Arc<watch::Sender<u64>>,
     #[cfg(test)]
     faults: Arc<Mutex<Faults>>,
+}
+
+/// Tells all of a prefix at each change.
+#[derive(Debug)]
+pub struct InMemoryPrefixWatch {
+    kv: InMemoryKv,
+    prefix: String,
+    changes: watch::Receiver<u64>,
+    is_first: bool,
 }
 
 #[derive(Debug)]
@@ -44,13 +56,17 @@ impl InMemoryKv {
 
     /// Replaces the value if its version is still `version`; tells whether it did.
     pub fn replace(&self, key: &str, version: u64, bytes: Bytes) -> bool {
-        self.channel(key).send_if_modified(|value| {
+        let is_replaced = self.channel(key).send_if_modified(|value| {
             if value.version != version {
                 return false;
             }
             *value = KvValue { bytes: Some(bytes), version: value.version + 1, stored_at_ms: None };
             true
-        })
+        });
+        if is_replaced {
+            self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+        }
+        is_replaced
     }
 
     pub fn remove(&self, key: &str) {
@@ -61,10 +77,24 @@ impl InMemoryKv {
             }
             was_there
         });
+        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 
     pub fn watch(&self, key: &str) -> InMemoryWatch {
         InMemoryWatch { values: self.channel(key).subscribe(), is_first: true }
+    }
+
+    pub(super) fn watch_prefix(&self, prefix: &str) -> InMemoryPrefixWatch {
+        let changes = self.changes.subscribe();
+        InMemoryPrefixWatch { kv: self.clone(), prefix: prefix.to_owned(), changes, is_first: true }
+    }
+
+    /// Keys under a prefix that have a value.
+    pub fn list(&self, prefix: &str) -> Vec<(String, KvValue)> {
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let under = keys.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+        let pairs = under.map(|(key, channel)| (key.clone(), channel.borrow().clone()));
+        pairs.filter(|(_, value)| value.bytes.is_some()).collect()
     }
 
     pub(super) async fn get(&self, key: &str) -> Result<KvValue, KvError> {
@@ -98,6 +128,22 @@ impl InMemoryKv {
             return channel.clone();
         }
         keys.entry(key.to_owned()).or_insert_with(|| watch::Sender::new(KvValue::default())).clone()
+    }
+}
+
+impl InMemoryPrefixWatch {
+    pub(super) async fn next(&mut self) -> Result<PrefixReading, KvError> {
+        if !self.is_first && self.changes.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.is_first = false;
+        // Marked as seen before the look, so that a change during it is told next.
+        self.changes.borrow_and_update();
+        #[cfg(test)]
+        self.kv.suffer().await?;
+        let pairs = self.kv.list(&self.prefix);
+        check_count(&self.prefix, pairs.len())?;
+        Ok(PrefixReading { pairs, is_whole: true })
     }
 }
 

@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod file;
 pub mod http;
 pub mod inmemory;
+pub mod prefix;
 pub mod requests;
 pub mod ring_page;
 

@@ -156,6 +156,14 @@ impl Store {
         let pair = self.pairs.get(key).map(|pair| pair.modify_index);
         pair.or_else(|| self.tombstones.get(key).copied()).unwrap_or(self.index)
     }
+
+    /// The same for a list of all keys under a prefix.
+    fn index_under(&self, prefix: &str) -> u64 {
+        let under = |key: &&String| key.starts_with(prefix);
+        let pairs = self.pairs.iter().filter(|(key, _)| under(key)).map(|(_, p)| p.modify_index);
+        let gone = self.tombstones.iter().filter(|(key, _)| under(key)).map(|(_, index)| *index);
+        pairs.chain(gone).max().unwrap_or(self.index)
+    }
 }
 
 async fn query(
@@ -168,6 +176,11 @@ async fn query(
         return refusal;
     }
     let index = parameters.get("index").map_or(0, |index| index.parse().expect("a number"));
+    let is_list = parameters.contains_key("recurse");
+    let index_of = |store: &Store| match is_list {
+        true => store.index_under(&key),
+        false => store.index_of(&key),
+    };
     {
         let mut store = agent.store.lock().expect("no panic");
         store.asked.queries += 1;
@@ -185,7 +198,7 @@ async fn query(
         // A state that fell behind the index is not passed, so the query waits its time out:
         // only the answer's lower index tells the client.
         let passed = async {
-            while agent.store.lock().expect("no panic").index_of(&key) <= index {
+            while index_of(&agent.store.lock().expect("no panic")) <= index {
                 changes.changed().await.expect("the agent lives");
             }
         };
@@ -195,15 +208,24 @@ async fn query(
         }
     }
     let store = agent.store.lock().expect("no panic");
-    let index = [("x-consul-index", store.index_of(&key).to_string())];
-    let Some(pair) = store.pairs.get(&key) else {
+    let index = [("x-consul-index", index_of(&store).to_string())];
+    let is_asked = |name: &str| if is_list { name.starts_with(&key) } else { name == key };
+    let pairs: Vec<serde_json::Value> = store
+        .pairs
+        .iter()
+        .filter(|(name, _)| is_asked(name))
+        .map(|(name, pair)| {
+            serde_json::json!({
+                "LockIndex": 0, "Key": name, "Flags": 0,
+                "Value": BASE64_STANDARD.encode(&pair.value),
+                "CreateIndex": pair.create_index, "ModifyIndex": pair.modify_index,
+            })
+        })
+        .collect();
+    if pairs.is_empty() {
         return (StatusCode::NOT_FOUND, index, "").into_response();
-    };
-    let body = serde_json::json!([{
-        "LockIndex": 0, "Key": key, "Flags": 0, "Value": BASE64_STANDARD.encode(&pair.value),
-        "CreateIndex": pair.create_index, "ModifyIndex": pair.modify_index,
-    }]);
-    (index, body.to_string()).into_response()
+    }
+    (index, serde_json::Value::from(pairs).to_string()).into_response()
 }
 
 async fn swap(

@@ -10,6 +10,7 @@ pub mod etcd_server;
 mod fake_consul;
 mod page;
 mod process;
+mod replicas;
 
 use std::sync::Arc;
 use std::time::Duration;
