@@ -7,10 +7,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use freehold::clock::{Clock, Now};
+use freehold::distributor::prepare::{Replicas, Scratch, Treatment, prepare};
 use freehold::distributor::{self as gate, Distributor};
 use freehold::ingester::config::{CheckIngestionLimits, IngesterConfig};
 use freehold::ingester::{Ingester, Parts, Role};
-use freehold::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
+use freehold::labels::{IDENTITY_SECRET_BYTES, IdentityHasher, NameScheme, Placement};
 use freehold::limits::{InstanceLimits, Limits, Overrides};
 use freehold::ring::model::InstanceState;
 use freehold::ring::{Ring, RingSettings};
@@ -87,6 +88,28 @@ fn reading_a_push_allocates_nothing() {
     read_all(&odd, &hasher, &mut arena);
     assert_eq!(arena.len(), 304 * 1000);
     assert_eq!(allocations(|| read_all(&odd, &hasher, &mut arena)), 0);
+}
+
+/// A request that needs no change: its items are listed, and nothing is made of its series.
+#[test]
+fn preparing_a_write_allocates_its_list_of_items_alone() {
+    let limits = Limits { drop_labels: vec!["replica".into()], ..Limits::default() };
+    let treatment = Treatment {
+        tenant: "a",
+        limits: &limits,
+        names: NameScheme::Utf8,
+        placement: Placement::ByAllLabels,
+        replicas: Replicas::Kept,
+    };
+    let now_ms = 1_700_000_000_000;
+    let body = shared::request(0..1000, now_ms);
+    let mut scratch = Scratch::default();
+    let mut one = || {
+        let prepared = prepare(&body, &treatment, &mut scratch, now_ms).expect("sound");
+        assert_eq!(prepared.items.len(), 1000);
+    };
+    one();
+    assert_eq!(allocations(one), 1);
 }
 
 /// The whole path of known series without a store: decode, rates, touch, counts.

@@ -159,6 +159,7 @@ pub fn prepare<'a>(
         }
     }
     preparation.work.keys.finish(preparation.tenant_key, &mut preparation.items);
+    preparation.work.histograms.reduced.clear();
     let summary = request.summary;
     preparation.observed.received = Counts {
         samples: summary.samples,

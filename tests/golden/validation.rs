@@ -143,6 +143,7 @@ fn series_are_judged_as_in_cortex() {
     assert!(!cases.is_empty());
     let mut work = HistogramWork::default();
     for case in cases {
+        let case = &without_overwritten_deltas(case);
         let limits = limits(case);
         let message = series_message(&case["series"]);
         let request = cortexpb::WriteRequest { timeseries: vec![message], ..Default::default() };
@@ -180,6 +181,33 @@ fn series_are_judged_as_in_cortex() {
         }
         assert_eq!(discarded_json(&discarded), case["discarded"], "{case}");
     }
+}
+
+/// A case with the deltas of its integer histograms at zero if Cortex has reduced one.
+///
+/// It merges deltas where they lie, and these cases were written down afterwards: what `series`
+/// shows is no longer what came in, and contradicts the count beside it. How far a histogram is
+/// reduced depends on its spans alone; what becomes of deltas is in `native_histogram`.
+fn without_overwritten_deltas(case: &Value) -> Value {
+    let mut case = case.clone();
+    let discarded = &case["discarded"];
+    let reduced = ["reduced_resolution", "samples/native_histogram_buckets_exceeded"];
+    if reduced.iter().all(|counter| discarded[counter].is_null()) {
+        return case;
+    }
+    for part in ["series", "result"] {
+        let histograms = case.get_mut(part).and_then(|series| series["histograms"].as_array_mut());
+        for histogram in histograms.into_iter().flatten() {
+            if histogram["count_int"].is_u64() {
+                histogram["count_int"] = histogram["zero_count_int"].as_u64().unwrap_or(0).into();
+                for side in ["positive_deltas", "negative_deltas"] {
+                    let deltas = histogram[side].as_array_mut().expect("deltas");
+                    deltas.fill(0.into());
+                }
+            }
+        }
+    }
+    case
 }
 
 #[test]

@@ -180,7 +180,7 @@ impl<'a> Preparation<'a, '_> {
         }
         let in_order = pairs.is_sorted_by(|(before, _), (name, _)| before <= name);
         if !in_order {
-            pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+            pairs.sort_by_key(|(name, _)| *name);
         }
         let key = Key::Known(self.key_of(pairs).ok_or(Refusal::MetricNameMissing)?);
         self.observed.labels.observe(read.count as u64, &LABELS_BOUNDS);

@@ -72,7 +72,8 @@ pub struct LabelsFit {
 }
 
 /// Whether labels break no rule and are sorted; they have no empty values in canonical form.
-/// Labels are shown to `each` on the way, up to the first that is wrong.
+/// Labels are shown to `each` on the way, up to the first that is wrong or one too many, so that
+/// what it keeps of them is bounded by the limits.
 #[inline]
 pub fn fit<'l>(
     labels: Labels<'l>,
@@ -86,7 +87,8 @@ pub fn fit<'l>(
     let mut count = 0_u64;
     let mut bytes = 0;
     let all_sound = labels.all(|name, value| {
-        let mut is_sound = rules.names_are_checked || rules.names.allows_label(name);
+        let mut is_sound = count < limits.max_label_names_per_series;
+        is_sound &= rules.names_are_checked || rules.names.allows_label(name);
         is_sound &= name.len() as u64 <= limits.max_label_name_length;
         is_sound &= value.len() as u64 <= limits.max_label_value_length;
         is_sound &= precedes(last, name);
@@ -94,13 +96,16 @@ pub fn fit<'l>(
             has_metric_name = true;
             is_sound &= !limits.enforce_metric_name || rules.names.allows_metric(value);
         }
+        if !is_sound {
+            return false;
+        }
         each(name, value);
         // A tag and a length of one byte each, which is nearly all there is.
         bytes += (4 + name.len() + value.len()) as u64;
         has_long_text |= name.len().max(value.len()) >= 0x80;
         last = name;
         count += 1;
-        is_sound
+        true
     });
     if !all_sound {
         return None;
@@ -111,8 +116,7 @@ pub fn fit<'l>(
     }
     let has_its_name = has_metric_name || !limits.enforce_metric_name;
     let is_small = limits.max_labels_size_bytes == 0 || bytes <= limits.max_labels_size_bytes;
-    let is_few = count <= limits.max_label_names_per_series;
-    (has_its_name && is_small && is_few).then_some(LabelsFit { count, bytes })
+    (has_its_name && is_small).then_some(LabelsFit { count, bytes })
 }
 
 /// `one < other`, settled by the first byte as for most neighbours in a sorted list.

@@ -332,7 +332,7 @@ fn case_f2_deduplicated_samples_are_neither_kept_nor_charged() {
     assert_eq!(prepared.counts.total(), 3);
     let bare = series(&[("__name__", "up"), ("cluster", "c")]);
     for message in messages(&prepared) {
-        assert_eq!(message.timeseries, [bare.clone()]);
+        assert_eq!(message.timeseries, std::slice::from_ref(&bare));
     }
     assert_eq!(prepared.failure, None);
     assert_eq!(prepared.discarded.samples, [("too_many_ha_clusters", 1)]);
