@@ -7,7 +7,6 @@
 
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
-use h2::Reason;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tonic::Code;
 
@@ -103,27 +102,10 @@ impl From<ingester::PushError> for PushError {
     }
 }
 
-/// An upstream that failed, for a call that was to be passed through. What it does to one call
-/// alone is said in the words that grpc-go has for it.
+/// An upstream that failed, for a call that was to be passed through.
 impl From<UpstreamError> for GrpcStatus {
     fn from(error: UpstreamError) -> Self {
-        let code = match &error {
-            UpstreamError::Unreachable { .. }
-            | UpstreamError::Busy { .. }
-            | UpstreamError::Full { .. }
-            | UpstreamError::Broken { .. } => Code::Unavailable,
-            UpstreamError::DeadlineExceeded { .. } => Code::DeadlineExceeded,
-            UpstreamError::AnswerTooLarge { .. } => Code::ResourceExhausted,
-            UpstreamError::BrokenOff { .. } => Code::Cancelled,
-            UpstreamError::Reset { reason, .. } => match *reason {
-                Reason::REFUSED_STREAM => Code::Unavailable,
-                Reason::CANCEL => Code::Cancelled,
-                Reason::FLOW_CONTROL_ERROR | Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
-                Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
-                _ => Code::Internal,
-            },
-        };
-        Self::new(code, error.to_string())
+        Self::new(Code::from(error.grpc_code()), error.to_string())
     }
 }
 

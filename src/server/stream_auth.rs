@@ -4,10 +4,10 @@
 //! Such a name is no proof, everybody can make it up: where keys are configured, a stream has to
 //! carry a signature of its name under one of them. The rule and the signature are Cortex's.
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac::Mac as _;
 
 use crate::tenant::{TenantId, TenantIdError};
+use crate::wire::signature::{sign_stream, stream_mac};
 
 /// Keys that open a push stream (`-distributor.sign-write-requests-keys`, effective with
 /// `-distributor.sign-write-requests`). All are accepted, so that keys can be changed one side
@@ -49,19 +49,14 @@ impl StreamKeys {
         };
         TenantId::parse(name)?;
         let digest = decode_hex(signature).ok_or(StreamAuthError::SignatureMismatch)?;
-        let opens = |key: &String| {
-            let mut mac = mac(key);
-            mac.update(name.as_bytes());
-            mac.verify_slice(&digest).is_ok() // in constant time
-        };
+        // In constant time.
+        let opens = |key: &String| stream_mac(key, name).verify_slice(&digest).is_ok();
         if self.0.iter().any(opens) { Ok(()) } else { Err(StreamAuthError::SignatureMismatch) }
     }
 
     /// The signature that a stream of this name carries, made with the first key.
     pub fn sign(&self, name: &str) -> Option<String> {
-        let mut mac = mac(self.0.first()?);
-        mac.update(name.as_bytes());
-        Some(mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
+        Some(sign_stream(self.0.first()?, name))
     }
 }
 
@@ -93,10 +88,6 @@ fn is_worker_name(name: &str) -> bool {
         && !address.contains('\n')
         && !number.is_empty()
         && number.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn mac(key: &str) -> Hmac<Sha256> {
-    Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("HMAC takes keys of any length")
 }
 
 fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {

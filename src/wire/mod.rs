@@ -3,6 +3,8 @@
 //! What a push needs is read from the received bytes as they lie ([`write_request`]); generated
 //! protobuf types are for everything that is small or only written.
 
+pub mod batch;
+pub mod encoding;
 pub mod histogram;
 pub mod metric_list;
 pub mod remote_read;

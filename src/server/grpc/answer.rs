@@ -10,8 +10,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use tonic::body::Body;
 
-use super::encoding::{ACCEPTED, Encoding};
 use crate::server::status::GrpcStatus;
+use crate::wire::encoding::{ACCEPTED, Encoding};
 
 /// A source of answers on a stream.
 pub enum Step {

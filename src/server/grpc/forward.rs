@@ -25,7 +25,6 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::body::Body;
 
-use super::encoding::Encoding;
 use super::frames::{Framed, Messages, frame};
 use super::messages::WriteResponse;
 use super::push_stream::stored;
@@ -34,6 +33,7 @@ use crate::server::seam::{Forward, Judged, PushError, Told};
 use crate::server::status::{CLIENT_CLOSED_REQUEST, GrpcStatus, stream_answer};
 use crate::tenant::TenantId;
 use crate::upstream::{Answer, Upstream, UpstreamError, percent_decoded};
+use crate::wire::encoding::Encoding;
 use crate::wire::{signature, stream};
 
 /// Largest answer to a push that is read: a few numbers and a text.

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
-use super::encoding::{DecompressError, Encoding};
+use crate::wire::encoding::{DecompressError, Encoding};
 
 const HEADER_LEN: usize = 5;
 

@@ -16,10 +16,10 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_res
 use tonic_health::server::{HealthReporter, HealthService, WatchStream};
 
 use super::answer::Step;
-use super::encoding::Encoding;
 use super::frames::frame;
 use crate::server::drain::Drain;
 use crate::server::status::GrpcStatus;
+use crate::wire::encoding::Encoding;
 
 /// Tells health checks whether this instance serves.
 #[derive(Clone)]

@@ -10,7 +10,6 @@
 //! came of it.
 
 mod answer;
-mod encoding;
 mod forward;
 mod frames;
 mod health;
@@ -44,7 +43,7 @@ use super::stream_auth::StreamKeys;
 use super::tenancy::Tenancy;
 use crate::tenant::{TenantId, TenantIdError};
 use crate::upstream::Upstream;
-use encoding::Encoding;
+use crate::wire::encoding::Encoding;
 use frames::{Messages, frame};
 use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
 use push_stream::PushStream;

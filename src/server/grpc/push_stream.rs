@@ -18,7 +18,6 @@ use tonic::Code;
 use tonic::body::Body;
 
 use super::answer::Step;
-use super::encoding::Encoding;
 use super::forward::Line;
 use super::frames::{FrameError, Framed, Messages, frame};
 use super::messages::WriteResponse;
@@ -28,6 +27,7 @@ use crate::server::seam::{PushError, Pushed};
 use crate::server::status::{GrpcStatus, stream_answer};
 use crate::server::stream_auth::check_message_tenant;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::wire::encoding::Encoding;
 use crate::wire::stream::StreamWriteRequest;
 
 pub struct PushStream {

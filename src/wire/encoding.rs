@@ -72,6 +72,21 @@ impl Encoding {
         }
     }
 
+    /// As [`Encoding::compress`], appended to `out`, whose memory is the caller's to reuse.
+    pub fn compress_into(self, message: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::SnappyBlock => {
+                let start = out.len();
+                out.resize(start + snap::raw::max_compress_len(message.len()), 0);
+                let len = snap::raw::Encoder::new().compress(message, &mut out[start..])?;
+                out.truncate(start + len);
+            }
+            Self::Identity => out.extend_from_slice(message),
+            _ => out.extend_from_slice(&self.compress(message)?),
+        }
+        Ok(())
+    }
+
     pub fn compress(self, message: &[u8]) -> io::Result<Vec<u8>> {
         match self {
             Self::Identity => Ok(message.to_vec()),
@@ -167,6 +182,9 @@ mod tests {
                 let packed = Bytes::from(encoding.compress(&message).expect("compress"));
                 let plain = encoding.decompress(&packed, message.len()).expect("decompress");
                 prop_assert_eq!(&plain[..], &message[..]);
+                let mut appended = vec![7];
+                encoding.compress_into(&message, &mut appended).expect("compress");
+                prop_assert_eq!((appended[0], &appended[1..]), (7, &packed[..]));
             }
         }
 
