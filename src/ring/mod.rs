@@ -6,12 +6,15 @@
 //!                                                  walk: the members that hold a key
 //!                                                  ownership: the keys that are ours
 //!                                                  shuffle: the same in a tenant's subring
+//!                                                  batches: many keys by the members that hold them
+//!                                                  quorum: what members' answers come to
 //! ```
 //!
 //! [`Ring`] publishes snapshots and decides what is in force when the ring cannot be read: the
 //! last good one, for a bounded time, and then nothing is known of ownership. A request loads
 //! the snapshot once and keeps it to its end. Nothing in here does I/O or reads a clock.
 
+pub mod batches;
 pub mod circle;
 pub mod config;
 pub mod go_rand;
@@ -22,6 +25,7 @@ pub mod merge;
 pub mod metrics;
 pub mod model;
 pub mod ownership;
+pub mod quorum;
 pub mod service_ring;
 pub mod shuffle;
 pub mod snapshot;
@@ -35,11 +39,13 @@ use arc_swap::ArcSwap;
 
 use self::model::RingReading;
 
+pub use self::batches::{AssignError, Batch, Batches};
 pub use self::circle::MemberIndex;
 pub use self::model::{Position, Token};
 pub use self::ownership::{OwnView, Owned, UnknownOwnership};
+pub use self::quorum::{Failure, Quorum, QuorumError};
 pub use self::shuffle::{ShardRule, Subring, TenantView};
-pub use self::snapshot::{Fingerprint, Health, Member, RingSettings, RingSnapshot};
+pub use self::snapshot::{Fingerprint, Health, Member, Placement, RingSettings, RingSnapshot};
 pub use self::walk::{GetError, Operation, ReplicaSet, Walker};
 
 /// Holds the snapshot in force.

@@ -16,7 +16,7 @@ use super::circle::{Circle, Claim, MemberIndex};
 use super::go_rand::GoRand;
 use super::model::{InstanceState, Position};
 use super::ownership::{self, OwnView, Run, UnknownOwnership};
-use super::snapshot::{Health, Member, RingSnapshot};
+use super::snapshot::{Health, Member, Placement, RingSnapshot};
 use super::walk::{GetError, Layout, Operation, ReplicaSet, Seating, Walker};
 use crate::keys::{KeySet, RingKey};
 
@@ -64,7 +64,7 @@ impl ShardRule {
 /// A tenant's part of the ring, to walk in.
 #[derive(Debug)]
 pub struct Subring {
-    shard: Shard,
+    shard: Arc<Shard>,
     /// As in the layout: the shard's members, then an empty member for each absent one.
     members: Box<[Member]>,
     health: Health,
@@ -88,19 +88,7 @@ impl RingSnapshot {
     /// that takes every member.
     pub fn subring(&self, identifier: &str, size: i64, rule: ShardRule) -> Option<Subring> {
         let members = self.shard_members(identifier, size, rule)?;
-        let shard = Shard::new(self, members);
-        let nobody = Member {
-            id: "".into(),
-            addr: "".into(),
-            zone: "".into(),
-            state: InstanceState::Active,
-            timestamp_s: 0,
-            registered_timestamp_s: 0,
-        };
-        let members = shard.members.iter().map(|member| self.members()[member.index()].clone());
-        let absent = shard.layout.members_len() - shard.members.len();
-        let members = members.chain(std::iter::repeat_n(nobody, absent)).collect();
-        Some(Subring { shard, members, health: self.health() })
+        Some(Subring::of(Arc::new(Shard::new(self, members)), self))
     }
 
     /// What we own of a tenant's series, given its shard size.
@@ -201,6 +189,37 @@ impl RingSnapshot {
 }
 
 impl Subring {
+    fn of(shard: Arc<Shard>, ring: &RingSnapshot) -> Self {
+        let nobody = Member {
+            id: "".into(),
+            addr: "".into(),
+            zone: "".into(),
+            state: InstanceState::Active,
+            timestamp_s: 0,
+            registered_timestamp_s: 0,
+        };
+        let members = shard.members.iter().map(|member| ring.members()[member.index()].clone());
+        let absent = shard.layout.members_len() - shard.members.len();
+        let members = members.chain(std::iter::repeat_n(nobody, absent)).collect();
+        Self { members, health: ring.health(), shard }
+    }
+
+    /// The same subring with the heartbeats and addresses of a later reading of the ring, whose
+    /// fingerprint is still that of the ring it was drawn from: then the draw is the same, too.
+    pub fn renewed(&self, ring: &RingSnapshot) -> Self {
+        Self::of(Arc::clone(&self.shard), ring)
+    }
+
+    /// Where keys are placed: in this part of the ring.
+    pub fn placement(&self) -> Placement<'_> {
+        Placement {
+            layout: &self.shard.layout,
+            members: &self.members,
+            members_len: self.shard.members.len(),
+            health: self.health,
+        }
+    }
+
     /// The shard's members by id, without the absent ones.
     pub fn members(&self) -> &[Member] {
         &self.members[..self.shard.members.len()]

@@ -71,6 +71,17 @@ impl Health {
     }
 }
 
+/// A ring or subring as those see it who spread keys over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    pub layout: &'a Layout,
+    /// Those of the layout, by index.
+    pub members: &'a [Member],
+    /// How many of them are really there; a subring also knows absent owners of tokens.
+    pub members_len: usize,
+    pub health: Health,
+}
+
 /// Hash of a ring's members, zones, states and tokens: while it stays, no key changes hands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub u128);
@@ -262,6 +273,16 @@ impl RingSnapshot {
             heartbeat_timeout_ms: self.settings.heartbeat_timeout_ms,
             read_at_ms: self.read_at_ms,
             zone_aware: self.settings.zone_awareness_enabled,
+        }
+    }
+
+    /// Where keys are placed: on all of the ring.
+    pub fn placement(&self) -> Placement<'_> {
+        Placement {
+            layout: self.layout(),
+            members: &self.members,
+            members_len: self.members.len(),
+            health: self.health(),
         }
     }
 

@@ -200,6 +200,16 @@ impl Layout {
         Seats::new(self.rule, self.owners_by_zone.len())
     }
 
+    /// How many of so many live members of a replica set may fail; `None` when they are too few.
+    pub fn errors_allowed(&self, live: usize) -> Option<usize> {
+        live.checked_sub(self.needed(live))
+    }
+
+    /// A quorum of what we write to, or of the replication factor when fewer are left.
+    fn needed(&self, live: usize) -> usize {
+        live.max(self.rule.replication_factor) / 2 + 1
+    }
+
     pub fn members_len(&self) -> usize {
         self.seatings.len()
     }
@@ -295,18 +305,15 @@ impl<'a> Walker<'a> {
             .map(|member| &members[member.index()])
             .partition(|member| health.serves(member, op));
 
-        // A quorum of what we write to, or of the replication factor when fewer are left.
-        let needed = live.len().max(self.layout.rule.replication_factor) / 2 + 1;
-        if live.len() < needed {
-            return Err(GetError::TooFewLive(TooFewLive {
-                needed,
+        match self.layout.errors_allowed(live.len()) {
+            Some(max_errors) => Ok(ReplicaSet { members: live, max_errors }),
+            None => Err(GetError::TooFewLive(TooFewLive {
+                needed: self.layout.needed(live.len()),
                 live: live.len(),
                 zone_aware: health.zone_aware,
                 unhealthy: unhealthy.iter().map(|member| member.addr.to_string()).collect(),
-            }));
+            })),
         }
-        let max_errors = live.len() - needed;
-        Ok(ReplicaSet { members: live, max_errors })
     }
 
     fn begin_turn(&mut self) {
