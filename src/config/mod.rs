@@ -27,6 +27,7 @@ use crate::server::config::{ServerConfig, ServerConfigError};
 use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
 use crate::units::Millis;
+use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
 pub use command::{Command, PlanArgs, PlanFormat, QueryArgs};
 pub(crate) use document::differing;
@@ -44,6 +45,7 @@ pub struct Config {
     pub no_auth_tenant: String,
     pub server: ServerConfig,
     pub distributor: DistributorConfig,
+    pub ingester_client: IngesterClientConfig,
     pub ingester: IngesterConfig,
     /// What every tenant may, unless the runtime file says otherwise.
     pub limits: Limits,
@@ -110,6 +112,8 @@ pub enum ConfigError {
     #[error(transparent)]
     Distributor(#[from] DistributorConfigError),
     #[error(transparent)]
+    IngesterClient(#[from] IngesterClientConfigError),
+    #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
     #[error(transparent)]
     Lifecycler(#[from] ring::config::ConfigError),
@@ -148,6 +152,7 @@ impl Default for Config {
             no_auth_tenant: "fake".into(),
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
+            ingester_client: IngesterClientConfig::default(),
             ingester,
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
@@ -163,6 +168,7 @@ impl Config {
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
         self.distributor.validate()?;
+        self.ingester_client.validate()?;
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
         self.limits.validate(Support {

@@ -6,6 +6,7 @@
 mod distributor;
 mod general;
 mod ingester;
+mod ingester_client;
 mod limits;
 mod owned_series;
 mod ring;
@@ -23,6 +24,7 @@ pub const FLAGS: &[Group] = &[
     distributor::FLAGS,
     owned_series::FLAGS,
     ingester::FLAGS,
+    ingester_client::FLAGS,
     upstream::FLAGS,
     limits::FLAGS,
     ring::FLAGS,

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Secret;
+use crate::units::{Millis, Secret};
+use crate::upstream::ingesters::IngestersSettings;
 
 /// Remote write, and how series are spread over the ring, under Cortex's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,10 +27,27 @@ pub struct DistributorConfig {
     /// the cluster's distributors use.
     pub extend_writes: bool,
 
-    /// Streams from distributors must be signed with one of the keys below.
+    pub pool: PoolConfig,
+    /// How long ingesters may take for a push; what has not answered then has failed.
+    pub remote_timeout: Millis,
+    /// Push to ingesters on long-lived streams instead of one call each.
+    pub use_stream_push: bool,
+
+    /// Sign what goes to ingesters; streams from distributors must be signed with one of the keys
+    /// below.
     pub sign_write_requests: bool,
     /// Comma-separated; the first signs, all are accepted.
     pub sign_write_requests_keys: Secret,
+}
+
+/// `pool:`, how the ingesters' clients are looked after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Time between two looks: clients of ingesters that left the ring go, the others are checked.
+    pub client_cleanup_period: Millis,
+    /// Ask each ingester for its health; the client of one that does not serve is replaced.
+    pub health_check_ingesters: bool,
 }
 
 /// Which instances a tenant's series may go to.
@@ -47,6 +65,14 @@ pub enum ShardingStrategy {
 pub enum DistributorConfigError {
     #[error("-distributor.max-recv-msg-size is 0; nothing could be received")]
     NothingReceived,
+    #[error("{flag} must be more than 0")]
+    Zero { flag: &'static str },
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { client_cleanup_period: Millis::from_secs(15), health_check_ingesters: true }
+    }
 }
 
 impl Default for DistributorConfig {
@@ -58,6 +84,9 @@ impl Default for DistributorConfig {
             sharding_strategy: ShardingStrategy::Default,
             shard_by_all_labels: true,
             extend_writes: true,
+            pool: PoolConfig::default(),
+            remote_timeout: Millis::from_secs(2),
+            use_stream_push: false,
             sign_write_requests: false,
             sign_write_requests_keys: Secret::default(),
         }
@@ -65,9 +94,29 @@ impl Default for DistributorConfig {
 }
 
 impl DistributorConfig {
+    /// What the ingesters' clients are told of it.
+    pub fn ingesters(&self) -> IngestersSettings {
+        let keys = self.sign_write_requests_keys.reveal().split(',');
+        IngestersSettings {
+            remote_timeout: self.remote_timeout.as_duration(),
+            cleanup_period: self.pool.client_cleanup_period.as_duration(),
+            health_check: self.pool.health_check_ingesters,
+            use_stream_push: self.use_stream_push,
+            sign_write_requests: self.sign_write_requests,
+            stream_key: keys.map(str::to_owned).find(|key| !key.is_empty()),
+        }
+    }
+
     pub fn validate(&self) -> Result<(), DistributorConfigError> {
         if self.max_recv_msg_size == 0 {
             return Err(DistributorConfigError::NothingReceived);
+        }
+        let positive = [
+            ("-distributor.remote-timeout", self.remote_timeout.0),
+            ("-distributor.client-cleanup-period", self.pool.client_cleanup_period.0),
+        ];
+        if let Some((flag, _)) = positive.into_iter().find(|(_, number)| *number == 0) {
+            return Err(DistributorConfigError::Zero { flag });
         }
         Ok(())
     }

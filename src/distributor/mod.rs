@@ -7,6 +7,7 @@
 //! Where the request goes is the caller's: with `-target=all` the ingester in this process.
 
 mod config;
+pub mod fan_out;
 mod prepared;
 
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::wire::remote_write::{self, Headers, Options, RemoteWriteError};
 use crate::wire::rewrite::{Edit, rewrite};
 use crate::wire::write_request::{Series, WriteRequest};
 
-pub use config::{DistributorConfig, DistributorConfigError, ShardingStrategy};
+pub use config::{DistributorConfig, DistributorConfigError, PoolConfig, ShardingStrategy};
 pub use prepared::{Counts, Discarded, Item, ItemKind, Prepared};
 
 /// Why a remote write was refused, or not taken whole.
@@ -70,14 +71,14 @@ pub fn push<T, E>(
 }
 
 /// A request fit for ingesters.
-struct Prepared {
+struct Fit {
     /// `None` when the received bytes are fit as they are.
     body: Option<Vec<u8>>,
     /// Why the first of the series that were left out was.
     failure: Option<String>,
 }
 
-fn prepare_request<E>(body: &[u8]) -> Result<Prepared, PushError<E>> {
+fn prepare_request<E>(body: &[u8]) -> Result<Fit, PushError<E>> {
     let unreadable = |error: DecodeError| PushError::Unreadable(error.into());
     let mut arena = Vec::new();
     let mut request = WriteRequest::new(body, &mut arena).map_err(unreadable)?;
@@ -97,14 +98,14 @@ fn prepare_request<E>(body: &[u8]) -> Result<Prepared, PushError<E>> {
         number += 1;
     }
     if edits.is_empty() {
-        return Ok(Prepared { body: None, failure });
+        return Ok(Fit { body: None, failure });
     }
     let mut edits = edits.into_iter().peekable();
     let body = rewrite(body, |number| match edits.next_if(|(edited, _)| *edited == number) {
         Some((_, edit)) => edit,
         None => Edit::Keep,
     });
-    Ok(Prepared { body: Some(body), failure })
+    Ok(Fit { body: Some(body), failure })
 }
 
 /// Most labels of a series that is looked at at all: sorting more would cost memory that the

@@ -1,20 +1,14 @@
 //! Questions of our own: one message out, one or many in, without compression.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request, header};
-use http_body::Body as _;
 use http_body_util::Full;
 use prost::Message;
 
-use super::send::Answer;
+use super::answers::{AnswerStream, FRAME_HEADER_LEN};
 use super::{Upstream, UpstreamError};
-
-/// A flag and a length before each message.
-const FRAME_HEADER_LEN: usize = 5;
 
 /// Why a question was not, or not wholly, answered.
 #[derive(Debug, thiserror::Error)]
@@ -32,16 +26,6 @@ pub enum AskError {
     Garbled { what: &'static str },
     #[error("cannot read the upstream's answer")]
     Decode(#[from] prost::DecodeError),
-}
-
-/// The messages of an answer, one after the other, as raw bytes.
-pub struct AnswerStream {
-    headers: HeaderMap,
-    answer: Answer,
-    trailers: Option<HeaderMap>,
-    /// What is left of the piece that came last.
-    chunk: Bytes,
-    message_bytes_max: usize,
 }
 
 impl Upstream {
@@ -69,94 +53,8 @@ impl Upstream {
         question: &Q,
         deadline: Duration,
     ) -> Result<AnswerStream, AskError> {
-        let (head, answer) =
-            self.call(request(method, tenant, question, deadline)?).await?.into_parts();
-        let answers = AnswerStream {
-            headers: head.headers,
-            answer,
-            trailers: None,
-            chunk: Bytes::new(),
-            message_bytes_max: self.0.message_bytes_max,
-        };
-        // An answer that is nothing but a status has it in its head.
-        match answers.headers.get("grpc-status") {
-            Some(_) => check_status(&answers.headers).map(|()| answers),
-            None => Ok(answers),
-        }
-    }
-}
-
-impl AnswerStream {
-    /// The next message; `None` when the upstream has said that all went well and was all.
-    ///
-    /// Not to be called again after a dropped call or an error: the place in the frames is lost.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, AskError> {
-        if self.chunk.is_empty() && !self.next_chunk().await? {
-            let told = self.trailers.as_ref().unwrap_or(&self.headers);
-            return check_status(told).map(|()| None);
-        }
-        let mut head = [0; FRAME_HEADER_LEN];
-        let mut filled = 0;
-        while filled < FRAME_HEADER_LEN {
-            if self.chunk.is_empty() && !self.next_chunk().await? {
-                return Err(self.cut());
-            }
-            let taken = self.chunk.len().min(FRAME_HEADER_LEN - filled);
-            self.chunk.copy_to_slice(&mut head[filled..filled + taken]);
-            filled += taken;
-        }
-        let [flag, len_bytes @ ..] = head;
-        if flag != 0 {
-            return Err(AskError::Garbled { what: "compressed without having been asked to" });
-        }
-        let len_bytes = u32::from_be_bytes(len_bytes);
-        let len_bytes = usize::try_from(len_bytes).expect("addresses have 32 bits or more");
-        let bytes_max = self.message_bytes_max;
-        if len_bytes > bytes_max {
-            return Err(AskError::TooLarge { len_bytes, bytes_max });
-        }
-        self.take(len_bytes).await.map(Some)
-    }
-
-    /// A message that lies in one piece is a slice of it; others are joined, in memory that
-    /// grows with what arrives and not with what was announced.
-    async fn take(&mut self, len: usize) -> Result<Bytes, AskError> {
-        if self.chunk.len() >= len {
-            return Ok(self.chunk.split_to(len));
-        }
-        let mut message = BytesMut::new();
-        while message.len() < len {
-            if self.chunk.is_empty() && !self.next_chunk().await? {
-                return Err(self.cut());
-            }
-            let part = self.chunk.split_to(self.chunk.len().min(len - message.len()));
-            message.put(part);
-        }
-        Ok(message.freeze())
-    }
-
-    /// Waits for a piece with something in it; false at the end.
-    async fn next_chunk(&mut self) -> Result<bool, AskError> {
-        while let Some(frame) = poll_fn(|cx| Pin::new(&mut self.answer).poll_frame(cx)).await {
-            match frame?.into_data() {
-                Ok(data) if data.is_empty() => {}
-                Ok(data) => {
-                    self.chunk = data;
-                    return Ok(true);
-                }
-                Err(frame) => self.trailers = frame.into_trailers().ok(),
-            }
-        }
-        Ok(false)
-    }
-
-    /// What an answer that ends within a message is: its own status, if it tells one.
-    fn cut(&self) -> AskError {
-        let told = self.trailers.as_ref().map(check_status);
-        match told {
-            Some(Err(error)) => error,
-            _ => AskError::Garbled { what: "it ends within a message" },
-        }
+        let answer = self.call(request(method, tenant, question, deadline)?).await?;
+        AnswerStream::new(answer, self.0.message_bytes_max)
     }
 }
 
@@ -184,15 +82,15 @@ fn request<Q: Message>(
     Ok(request)
 }
 
-const USER_AGENT: &str = concat!("freehold/", env!("CARGO_PKG_VERSION"));
+pub(super) const USER_AGENT: &str = concat!("freehold/", env!("CARGO_PKG_VERSION"));
 
 /// In milliseconds; the protocol allows eight digits, a bit more than a day.
-fn timeout_value(deadline: Duration) -> HeaderValue {
+pub(super) fn timeout_value(deadline: Duration) -> HeaderValue {
     let ms = deadline.as_millis().clamp(1, 99_999_999);
     HeaderValue::from_str(&format!("{ms}m")).expect("digits and a letter")
 }
 
-fn check_status(headers: &HeaderMap) -> Result<(), AskError> {
+pub(super) fn check_status(headers: &HeaderMap) -> Result<(), AskError> {
     let code = headers.get("grpc-status").ok_or(AskError::NoStatus)?;
     let code = code.to_str().ok().and_then(|code| code.parse::<i32>().ok());
     match code.ok_or(AskError::NoStatus)? {

@@ -12,9 +12,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::UpstreamStartError;
-use super::config::UpstreamConfig;
-use crate::tls::{self, ClientTls};
+use super::config::{UpstreamConfig, UpstreamConfigError};
+use crate::tls::ClientTls;
 
 /// How much of one answer may be on its way to a reader that does not read. It is also what
 /// one stream can move per round trip: 256 MiB/s at a millisecond, far more beside us.
@@ -95,13 +94,15 @@ trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 impl Dialler {
-    pub fn new(address: Arc<str>, config: &UpstreamConfig) -> Result<Self, UpstreamStartError> {
-        let tls = match config.tls_enabled {
-            false => None,
-            true => Some(Tls {
-                settings: tls::client("upstream", &config.tls(), "h2")?,
-                server_name: config.server_name()?,
-            }),
+    /// With `tls`, the other side has to show a certificate for the name that `config` tells.
+    pub fn new(
+        address: Arc<str>,
+        config: &UpstreamConfig,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Self, UpstreamConfigError> {
+        let tls = match tls {
+            None => None,
+            Some(settings) => Some(Tls { settings, server_name: config.server_name()? }),
         };
         Ok(Self {
             address,
@@ -206,7 +207,8 @@ mod tests {
 
     #[test]
     fn waits_grow_to_their_most_and_are_spread() {
-        let dialler = Dialler::new("up:1".into(), &UpstreamConfig::default()).expect("no TLS");
+        let dialler =
+            Dialler::new("up:1".into(), &UpstreamConfig::default(), None).expect("no TLS");
         let check = |failures, least_ms, most_ms| {
             for _ in 0..100 {
                 let wait_ms = dialler.backoff(failures).as_millis();

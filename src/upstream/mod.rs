@@ -1,5 +1,7 @@
 //! What lies behind us: the way to the one upstream, as a pool of HTTP/2 connections.
 //!
+//! For a distributor these are many: [`ingesters`] has one such pool for each of the ring.
+//!
 //! [`Upstream::call`] sends a request as it came and gives back the answer as it comes, both
 //! piece by piece; [`Upstream::ask`] and [`Upstream::ask_stream`] put questions of our own.
 //!
@@ -12,10 +14,12 @@
 //! in memory is bounded by the budget and by HTTP/2's windows; whoever drops a call or its answer
 //! resets the stream; an answer that was broken off never looks like one that ended well.
 
+mod answers;
 mod ask;
 mod budget;
 pub mod config;
 mod dial;
+pub mod ingesters;
 pub mod page;
 mod pool;
 mod send;
@@ -28,12 +32,13 @@ use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tokio::time::Instant;
 
-pub use ask::{AnswerStream, AskError, percent_decoded};
+pub use answers::AnswerStream;
+pub use ask::{AskError, percent_decoded};
 pub use budget::{InFlight, InFlightBound};
 pub use send::Answer;
 
 use crate::exposition::Families;
-use crate::tls::{ClientTls, TlsError};
+use crate::tls::{self, ClientTls, TlsError};
 use budget::Budget;
 use config::{UpstreamConfig, UpstreamConfigError};
 use pool::Pool;
@@ -85,9 +90,51 @@ pub enum UpstreamStartError {
     Tls(#[from] TlsError),
 }
 
+impl UpstreamError {
+    /// What it is as a gRPC status, in the codes that grpc-go has for it.
+    pub fn grpc_code(&self) -> i32 {
+        const CANCELLED: i32 = 1;
+        const DEADLINE_EXCEEDED: i32 = 4;
+        const PERMISSION_DENIED: i32 = 7;
+        const RESOURCE_EXHAUSTED: i32 = 8;
+        const INTERNAL: i32 = 13;
+        const UNAVAILABLE: i32 = 14;
+        match self {
+            Self::Unreachable { .. }
+            | Self::Busy { .. }
+            | Self::Full { .. }
+            | Self::Broken { .. } => UNAVAILABLE,
+            Self::DeadlineExceeded { .. } => DEADLINE_EXCEEDED,
+            Self::AnswerTooLarge { .. } => RESOURCE_EXHAUSTED,
+            Self::BrokenOff { .. } => CANCELLED,
+            Self::Reset { reason, .. } => match *reason {
+                h2::Reason::REFUSED_STREAM => UNAVAILABLE,
+                h2::Reason::CANCEL => CANCELLED,
+                h2::Reason::FLOW_CONTROL_ERROR | h2::Reason::ENHANCE_YOUR_CALM => {
+                    RESOURCE_EXHAUSTED
+                }
+                h2::Reason::INADEQUATE_SECURITY => PERMISSION_DENIED,
+                _ => INTERNAL,
+            },
+        }
+    }
+}
+
 impl Upstream {
     /// Nothing is dialled before the first call. Certificates are read here.
     pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamStartError> {
+        let tls = match config.tls_enabled {
+            false => None,
+            true => Some(tls::client("upstream", &config.tls(), "h2")?),
+        };
+        Ok(Self::with_tls(config, tls)?)
+    }
+
+    /// As [`Upstream::new`], with certificates that several share: those of the ingesters.
+    fn with_tls(
+        config: &UpstreamConfig,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Self, UpstreamConfigError> {
         config.validate()?;
         let address: Arc<str> = config.address.as_str().into();
         let budget = Budget::new(
@@ -96,7 +143,7 @@ impl Upstream {
             config.max_inflight_bytes,
         );
         Ok(Self(Arc::new(Inner {
-            pool: Pool::new(address, config)?,
+            pool: Pool::new(address, config, tls)?,
             budget: Arc::new(budget),
             message_bytes_max: config.max_recv_msg_size,
         })))

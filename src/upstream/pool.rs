@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
-use super::config::UpstreamConfig;
+use super::UpstreamError;
+use super::config::{UpstreamConfig, UpstreamConfigError};
 use super::dial::{Dialled, Dialler, WireError};
-use super::{UpstreamError, UpstreamStartError};
 use crate::exposition::Families;
 use crate::tls::ClientTls;
 
@@ -95,10 +95,11 @@ impl Pool {
     pub fn new(
         address: Arc<str>,
         config: &UpstreamConfig,
-    ) -> Result<Arc<Self>, UpstreamStartError> {
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Arc<Self>, UpstreamConfigError> {
         Ok(Arc::new(Self {
             authority: address.parse().ok(),
-            dialler: Dialler::new(address, config)?,
+            dialler: Dialler::new(address, config, tls)?,
             connections_max: config.max_connections,
             state: Mutex::default(),
             changed: Notify::new(),

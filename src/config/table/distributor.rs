@@ -38,9 +38,30 @@ pub(super) const FLAGS: Group = Group {
              distributors use.",
         ),
         flag(
+            "distributor.remote-timeout",
+            "distributor.remote_timeout",
+            "How long ingesters may take for a push.",
+        ),
+        flag(
+            "distributor.use-stream-push",
+            "distributor.use_stream_push",
+            "Push to ingesters on long-lived streams instead of one call each.",
+        ),
+        flag(
+            "distributor.client-cleanup-period",
+            "distributor.pool.client_cleanup_period",
+            "How often clients of ingesters that left the ring are removed, and the others checked.",
+        ),
+        flag(
+            "distributor.health-check-ingesters",
+            "distributor.pool.health_check_ingesters",
+            "Check each ingester's health at every cleanup; the client of one that does not serve \
+             is replaced.",
+        ),
+        flag(
             "distributor.sign-write-requests",
             "distributor.sign_write_requests",
-            "Refuse push streams that are not signed.",
+            "Sign pushes to ingesters, and refuse push streams that are not signed.",
         ),
         flag(
             "distributor.sign-write-requests-keys",
