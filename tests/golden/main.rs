@@ -3,6 +3,7 @@
 //! Files come from `tests/vectors`, or from the directory that `FREEHOLD_VECTORS` names.
 
 mod active_series;
+mod distributor_errors;
 mod errors;
 mod ewma;
 mod limits;

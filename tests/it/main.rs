@@ -14,6 +14,7 @@ mod cases_e;
 mod chaos;
 mod cluster;
 mod cortex;
+mod fan_out;
 mod faults;
 mod grpc;
 mod http;

@@ -1,0 +1,146 @@
+//! What goes over the wire to an ingester.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use freehold::wire::encoding::Encoding;
+use freehold::wire::proto::cortexpb;
+use freehold::wire::signature;
+use http::HeaderMap;
+use prost::Message as _;
+
+use super::super::pass_through::fake::{Fake, channel, ok_head, ok_trailers};
+use super::*;
+
+/// One unary push as an ingester sees it.
+struct Seen {
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+async fn seen(setup: &Setup, pushing: &Pushing<'_>, body: &[u8]) -> Seen {
+    let (tell, mut told) = channel();
+    let fake = Fake::start(move |request: http::Request<h2::RecvStream>, mut respond| {
+        let tell = tell.clone();
+        async move {
+            let (head, mut body) = request.into_parts();
+            let mut bytes = BytesMut::new();
+            while let Some(Ok(chunk)) = body.data().await {
+                let _ = body.flow_control().release_capacity(chunk.len());
+                bytes.extend_from_slice(&chunk);
+            }
+            let path = head.uri.path().to_owned();
+            tell(Seen { path, headers: head.headers, body: bytes.freeze() });
+            let Ok(mut send) = respond.send_response(ok_head(), false) else { return };
+            let _ = send.send_data(Bytes::from_static(&[0; 5]), false);
+            let _ = send.send_trailers(ok_trailers());
+        }
+    })
+    .await;
+    let gate = setup.start();
+    let ring = ring_of(&[fake.address], 1, |_| String::new());
+    let prepared = prepared(TENANT, body);
+    patiently(gate.fan_out.push(pushing, &prepared, &ring, 0)).await.expect("stored");
+    told.recv().await.expect("a push")
+}
+
+fn message(seen: &Seen, encoding: Encoding) -> Bytes {
+    let mut frame = seen.body.clone();
+    let flag = frame.get_u8();
+    let len = frame.get_u32() as usize;
+    assert_eq!((flag, len), (u8::from(encoding != Encoding::Identity), frame.len()));
+    encoding.decompress(&frame, 1 << 20).expect("sound")
+}
+
+const NOBODY: Pushing<'_> = Pushing { tenant: TENANT, request_metadata: &[], source_ips: None };
+
+#[tokio::test]
+async fn a_push_is_headed_as_cortex_heads_it() {
+    let metadata = [("x-cortex-request-id", "7"), ("x-cortex-request-source", "api")];
+    let pushing = Pushing {
+        tenant: TENANT,
+        request_metadata: &metadata,
+        source_ips: Some("10.1.2.3, 127.0.0.1"),
+    };
+    let mut setup = Setup::default();
+    setup.distributor.sign_write_requests = true;
+    let body = request(0..3, UNIX_MS);
+    let seen = seen(&setup, &pushing, &body).await;
+    assert_eq!(seen.path, "/cortex.Ingester/Push");
+    let header = |name: &str| seen.headers[name].to_str().expect("ASCII");
+    assert_eq!(header("content-type"), "application/grpc");
+    assert_eq!(header("te"), "trailers");
+    assert_eq!(header("x-scope-orgid"), TENANT);
+    assert_eq!(header("grpc-encoding"), "snappy-block");
+    assert_eq!(header("extract-forwarded-x-forwarded-for"), "10.1.2.3, 127.0.0.1");
+    let timeout = header("grpc-timeout").strip_suffix('m').expect("milliseconds");
+    assert!((1..=2000).contains(&timeout.parse::<u64>().expect("a number")), "{timeout}");
+    let told: Vec<_> =
+        seen.headers.get_all("x-request-metadata-propagation-string").iter().collect();
+    assert_eq!(told, ["x-cortex-request-id", "7", "x-cortex-request-source", "api"]);
+    let message = message(&seen, Encoding::SnappyBlock);
+    assert_eq!(header("x-req-signature"), signature::sign(TENANT, &message).expect("sound"));
+
+    let sent = cortexpb::WriteRequest::decode(&message[..]).expect("sound");
+    let expect = cortexpb::WriteRequest::decode(&body[..]).expect("sound");
+    assert_eq!(sent.timeseries, expect.timeseries);
+    assert!(sent.r#ref.is_some(), "as Cortex writes it");
+}
+
+#[tokio::test]
+async fn every_compression_of_cortex_can_be_asked_for() {
+    for encoding in Encoding::ALL {
+        let mut setup = Setup::default();
+        let name = if encoding == Encoding::Identity { "" } else { encoding.name() };
+        setup.client.grpc_client_config.grpc_compression = name.to_owned();
+        let body = request(0..3, UNIX_MS);
+        let seen = seen(&setup, &NOBODY, &body).await;
+        let named = seen.headers.get("grpc-encoding").map(|name| name.to_str().expect("ASCII"));
+        assert_eq!(named, Some(name).filter(|name| !name.is_empty()));
+        assert!(seen.headers.get("x-req-signature").is_none());
+        let sent = cortexpb::WriteRequest::decode(message(&seen, encoding)).expect("sound");
+        assert_eq!(sent.timeseries.len(), 3);
+        // And our own ingesters understand it.
+        let gate = setup.start();
+        let node = Node::start().await;
+        let ring = ring_of(&[node.address], 1, |_| String::new());
+        gate.push(&ring, 0..3).await.expect("stored");
+        assert_eq!(node.series(TENANT), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_message_over_the_bound_is_not_sent() {
+    let mut setup = Setup::default();
+    setup.client.grpc_client_config.max_send_msg_size = 100;
+    setup.client.grpc_client_config.grpc_compression = String::new();
+    let gate = setup.start();
+    let node = Node::start().await;
+    let ring = ring_of(&[node.address], 1, |_| String::new());
+    let error = gate.push(&ring, 0..10).await.expect_err("too large").to_string();
+    let middle = "rpc error: code = ResourceExhausted desc = trying to send message larger than \
+                  max (";
+    assert!(error.contains(middle) && error.ends_with(" vs. 100)"), "{error}");
+    gate.push(&ring, 0..1).await.expect("small enough");
+}
+
+#[tokio::test]
+async fn case_e4_streams_are_signed_where_there_are_keys() {
+    let node = Node::with(0, StreamKeys::parse("new,old")).await;
+    let ring = ring_of(&[node.address], 1, |_| String::new());
+    let with = |keys: &str, signs: bool| {
+        let mut setup = Setup::streams();
+        setup.distributor.sign_write_requests = signs;
+        // As it comes from a file: there is no other way to make a secret.
+        let keys = serde_json::from_value(serde_json::json!(keys));
+        setup.distributor.sign_write_requests_keys = keys.expect("a text");
+        setup.start()
+    };
+    let stored = async |gate: Gate| gate.push(&ring, 0..5).await.map_err(|e| e.to_string());
+    stored(with("new,old", true)).await.expect("the first key");
+    stored(with("old", true)).await.expect("another of the ingester's keys");
+    let refused = stored(with("other", true)).await.expect_err("a stranger's key");
+    assert!(refused.ends_with("rpc error: code = Unknown desc = signature mismatch"), "{refused}");
+    let refused = stored(with("new", false)).await.expect_err("not signed");
+    assert!(refused.ends_with("desc = signature not present"), "{refused}");
+    assert_eq!(node.series(TENANT), 5);
+}
