@@ -1,3 +1,5 @@
+//! Batches against one look-up per key.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
