@@ -41,7 +41,7 @@ use crate::upstream::distributor::Answer as UpstreamAnswer;
 use admission::Admission;
 use counters::{Requests, TenantCounters, Tenants};
 use ha::{HaRequest, HaTracker};
-use prepare::{PrepareError, Scratch, Treatment, prepare, without_histograms};
+use prepare::{HaSeries, PrepareError, Scratch, Treatment, prepare, without_histograms};
 use rates::{Account, Charges, Rates};
 use refusal_log::{Kind, Refusal, RefusalLog};
 use sink::{Outgoing, Sent};
@@ -285,16 +285,16 @@ impl Distributor {
             false => Placement::ByMetric,
         };
         let Account { tenant, limits, now, .. } = account;
-        let prepared = replicas::with_replicas(&self.ha, request, account, |replicas| {
-            let (tenant_id, names) = (tenant.as_str(), self.names);
-            let treatment = Treatment { tenant: tenant_id, limits, names, placement, replicas };
-            SCRATCH.with_borrow_mut(|scratch| {
-                let prepared = prepare(body, &treatment, scratch, now.unix_ms);
-                if matches!(request, HaRequest::Mixed(_)) {
-                    self.ha.count_non_ha(tenant, scratch.observed.samples_without_replica);
-                }
-                prepared
-            })
+        let judge = |series: HaSeries<'_>| self.ha.judge(tenant, request, series);
+        let replicas = request.replicas(limits, &judge);
+        let (id, names) = (tenant.as_str(), self.names);
+        let treatment = Treatment { tenant: id, limits, names, placement, replicas };
+        let prepared = SCRATCH.with_borrow_mut(|scratch| {
+            let prepared = prepare(body, &treatment, scratch, now.unix_ms);
+            if matches!(request, HaRequest::Mixed(_)) {
+                self.ha.count_non_ha(tenant, scratch.observed.samples_without_replica);
+            }
+            prepared
         });
         match &prepared {
             Ok(prepared) => counters.discarded(&prepared.discarded),

@@ -13,6 +13,7 @@ use tonic::Code;
 use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
+use crate::distributor::ha::HaError;
 use crate::distributor::prepare::PrepareError;
 use crate::distributor::{Dropped, Partly, RateLimitHeaders, SinkError, Unreadable, Written};
 use crate::ratelimit::{BucketView, RATE_UNLIMITED, retry_after_secs};
@@ -294,7 +295,7 @@ fn dropped_status(dropped: &Dropped) -> u16 {
     match dropped {
         // Cortex's: the sender is not to send it again.
         Dropped::Deduped(_) => 202,
-        Dropped::TooMany(_) | Dropped::Unreadable(_) => 400,
+        Dropped::TooMany(_) | Dropped::Store(HaError::Unreadable(_)) => 400,
         Dropped::Store(_) => 500,
     }
 }
