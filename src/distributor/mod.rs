@@ -48,7 +48,8 @@ use sink::{Outgoing, Sent};
 
 pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
 pub use config::{
-    DistributorConfig, DistributorConfigError, OtlpConfig, PoolConfig, RateLimitHeaders, ShardingStrategy,
+    DistributorConfig, DistributorConfigError, OtlpConfig, PoolConfig, RateLimitHeaders,
+    ShardingStrategy,
 };
 pub use counters::RequestKind;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
