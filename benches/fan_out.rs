@@ -147,7 +147,7 @@ impl Messages {
     fn write(&mut self, batches: &Batches, request: &Prepared<'_>, encoding: Encoding) {
         for batch in batches.iter() {
             self.plain.clear();
-            let items = batch.items().iter().map(|&item| &request.items[item as usize]);
+            let items = batch.items().map(|item| &request.items[item as usize]);
             let series = items.filter(|item| item.kind != ItemKind::Metadata);
             let series = series.map(|item| (item.start, item.end));
             let metadata = std::iter::empty();

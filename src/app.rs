@@ -238,17 +238,22 @@ impl App {
             &health,
             drain.clone(),
         );
-        let (distributor, distributors) = match config.target {
+        let (distributor, distributor_pages, distributors) = match config.target {
             // As in Cortex, an ingester alone takes pushes from distributors only.
-            Target::Ingester | Target::Distributor => (None, None),
+            Target::Ingester | Target::Distributor => (None, axum::Router::new(), None),
             Target::All => {
                 let port = grpc_address.port();
                 let member = Member::join(&config, port, clock, &registry, &durations)?;
-                let means = Ticking { registry: &registry, tasks: &mut tasks, drain: &drain };
+                let means = Ticking {
+                    registry: &registry,
+                    tasks: &mut tasks,
+                    drain: &drain,
+                    durations: &durations,
+                };
                 let sink = edges::local_sink(&ingester, clock, work);
-                let distributor =
+                let (distributor, pages) =
                     start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
-                (Some(distributor), member)
+                (Some(distributor), pages, member)
             }
         };
         let ready = readiness.clone();
@@ -269,13 +274,8 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
-        let pages = match &distributors {
-            Some(member) => {
-                pages.merge(admin::ring_router("/distributor/ring", member.page(clock)))
-            }
-            None => pages,
-        };
-        let router = http::router(http_edge, pages.merge(read::router(reads)));
+        let router =
+            http::router(http_edge, pages.merge(distributor_pages).merge(read::router(reads)));
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {

@@ -7,13 +7,16 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use super::{AppError, RING_LAST_GOOD_MS};
-use crate::admin::RingSource;
+use crate::admin::{self, RingSource};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::distributor::ha::HaTracker;
 use crate::distributor::{Distributor, Parts, Peers, RATE_INTERVAL, Sink};
 use crate::exposition::{AtScrape, Families};
-use crate::limits::{IngestionRateStrategy, Overrides};
+use crate::limits::reload::write::RuntimeFileEditor;
+use crate::limits::{IngestionRateStrategy, Overrides, exporter};
 use crate::ratelimit::RECHECK_PERIOD;
+use crate::ring::config::KvConfig;
 use crate::ring::kv::inmemory::InMemoryKv;
 use crate::ring::kv::requests::RequestDurations;
 use crate::ring::kv::{KvClient, KvCodec};
@@ -22,6 +25,7 @@ use crate::ring::service_ring::DISTRIBUTOR_RING;
 use crate::ring::watcher::{RingRead, Taken, Watcher};
 use crate::ring::{EMPTY_RING_ERROR, Published, Ring, RingSettings};
 use crate::server::drain::Drain;
+use crate::server::tenancy::Tenancy;
 use crate::wire::ring_desc;
 
 /// How often idle tenants are looked for.
@@ -136,15 +140,23 @@ pub(super) fn publisher(
     }
 }
 
-/// A distributor, with its numbers registered and its clock ticking.
+/// A distributor, with its numbers registered and its clock ticking; and its pages.
 pub(super) fn start_distributor(
     config: &Config,
     overrides: &Arc<Overrides>,
     member: Option<&Member>,
     sink: Sink,
     clock: Clock,
-    means: Ticking<'_>,
-) -> Result<Arc<Distributor>, AppError> {
+    mut means: Ticking<'_>,
+) -> Result<(Arc<Distributor>, axum::Router), AppError> {
+    let ha = start_ha_tracker(config, clock, &mut means)?;
+    let pages = pages(config, overrides, member, &ha, clock);
+    if config.distributor.overrides_exporter_enabled {
+        let shown = Arc::clone(overrides);
+        let read =
+            move |families: &mut Families| exporter::read_metrics(&shown.snapshot(), families);
+        means.registry.register(Box::new(AtScrape::new("overrides_families", read)))?;
+    }
     let peers = member.map_or(Peers::Alone, |member| Peers::Ring(Arc::clone(member.ring())));
     let distributor = Arc::new(Distributor::new(Parts {
         config: config.distributor.clone(),
@@ -152,6 +164,7 @@ pub(super) fn start_distributor(
         parity: config.distributor.limits_parity || config.ingester.limits_parity,
         overrides: Arc::clone(overrides),
         peers,
+        ha,
         sink,
         clock,
         recheck_period: RECHECK_PERIOD,
@@ -172,7 +185,57 @@ pub(super) fn start_distributor(
             }
         }
     });
-    Ok(distributor)
+    Ok((distributor, pages))
+}
+
+/// Elections among the replicas of HA senders, and the task that keeps them in step.
+fn start_ha_tracker(
+    config: &Config,
+    clock: Clock,
+    means: &mut Ticking<'_>,
+) -> Result<Arc<HaTracker>, AppError> {
+    let config = &config.distributor.ha_tracker;
+    // The store of a tracker that is off is not used.
+    let store = match config.enable_ha_tracker {
+        true => config.kvstore.kv(),
+        false => KvConfig::default(),
+    };
+    let kv = KvClient::new(&store, &InMemoryKv::default(), Some(means.durations), "ha-tracker")?;
+    let (tracker, driver) = HaTracker::new(config, kv, means.registry)?;
+    if let Some(driver) = driver {
+        let mut drain = means.drain.clone();
+        let wall_clock: lifecycler::WallClock = Arc::new(move || clock.now().unix_ms);
+        means.tasks.spawn(async move { driver.run(wall_clock, drain.started()).await });
+    }
+    let shown = Arc::clone(&tracker);
+    let read = move |families: &mut Families| shown.read_metrics(families);
+    means.registry.register(Box::new(AtScrape::new("ha_tracker_families", read)))?;
+    Ok(tracker)
+}
+
+/// What the distributor has to show, and the tenants' own overrides.
+fn pages(
+    config: &Config,
+    overrides: &Arc<Overrides>,
+    member: Option<&Member>,
+    tracker: &Arc<HaTracker>,
+    clock: Clock,
+) -> axum::Router {
+    let limits = Arc::clone(overrides);
+    let failover_of: Arc<admin::ha_tracker::FailoverOf> =
+        Arc::new(move |tenant| limits.snapshot().limits(tenant).ha_tracker_failover_timeout);
+    let tenancy = Tenancy::from_auth_enabled(config.auth_enabled);
+    let editor = RuntimeFileEditor::new(&config.runtime_config.file, Arc::clone(overrides));
+    let mut pages = admin::ha_tracker::router(Arc::clone(tracker), failover_of, clock).merge(
+        admin::user_overrides::router(
+            Arc::new(editor),
+            Arc::new(move |headers| tenancy.tenant(headers)),
+        ),
+    );
+    if let Some(member) = member {
+        pages = pages.merge(admin::ring_router("/distributor/ring", member.page(clock)));
+    }
+    pages
 }
 
 /// What a distributor's upkeep runs with.
@@ -180,4 +243,5 @@ pub(super) struct Ticking<'a> {
     pub(super) registry: &'a Registry,
     pub(super) tasks: &'a mut JoinSet<()>,
     pub(super) drain: &'a Drain,
+    pub(super) durations: &'a RequestDurations,
 }

@@ -75,6 +75,7 @@ pub(super) fn remote_write(config: &Config) -> RemoteWriteSettings {
         v2_enabled: distributor.remote_writev2_enabled,
         accept_unknown_content_type: distributor.accept_unknown_remote_write_content_type,
         body_bytes_max: distributor.max_recv_msg_size,
+        otlp_body_bytes_max: distributor.otlp_max_recv_msg_size,
         body_wait: config.server.http_server_read_timeout.as_duration(),
         ratelimit_headers: distributor.ratelimit_headers,
     }

@@ -76,8 +76,13 @@ impl WriteGate {
                 (ring_sink(&config, ingesters.ring(), clients, &mut tasks, &drain), Some(ingesters))
             }
         };
-        let means = Ticking { registry: &registry, tasks: &mut tasks, drain: &drain };
-        let distributor =
+        let means = Ticking {
+            registry: &registry,
+            tasks: &mut tasks,
+            drain: &drain,
+            durations: &durations,
+        };
+        let (distributor, mut pages) =
             start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
         let read = move |families: &mut Families| certificates.read_metrics(families);
         registry.register(Box::new(AtScrape::new("tls_families", read)))?;
@@ -86,10 +91,6 @@ impl WriteGate {
             registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;
         }
 
-        let mut pages = axum::Router::new();
-        if let Some(member) = &member {
-            pages = pages.merge(admin::ring_router("/distributor/ring", member.page(clock)));
-        }
         if let Some(ingesters) = &ingesters {
             for path in ["/ring", "/ingester/ring"] {
                 pages = pages.merge(admin::ring_router(path, ingesters.page(clock)));

@@ -41,16 +41,18 @@ pub enum RequestKind {
     V2,
     /// Of another content type, read as version 1.
     Unknown,
+    Otlp,
 }
 
 impl RequestKind {
-    const ALL: [Self; 3] = [Self::V1, Self::V2, Self::Unknown];
+    const ALL: [Self; 4] = [Self::V1, Self::V2, Self::Unknown, Self::Otlp];
 
     fn label(self) -> &'static str {
         match self {
             Self::V1 => "prw1",
             Self::V2 => "prw2",
             Self::Unknown => "unknown",
+            Self::Otlp => "otlp",
         }
     }
 }

@@ -154,5 +154,5 @@ fn write(
 }
 
 fn of<'a>(batch: &'a Batch, prepared: &'a Prepared<'_>) -> impl Iterator<Item = &'a Item> {
-    batch.items().iter().map(|&item| &prepared.items[item as usize])
+    batch.items().map(|item| &prepared.items[item as usize])
 }

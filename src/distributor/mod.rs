@@ -3,7 +3,7 @@
 //! [`Distributor::push`] is the story; all else here is one of its steps or keeps its numbers.
 //!
 //! ```text
-//! push ─► admission ─► decode ─► prepare ─► tenant's rate ─► histograms' rate ─► sink ─► answer
+//! push ─► admission ─► decode ─► replicas ─► prepare ─► tenant's rate ─► histograms' rate ─► sink
 //! ```
 //!
 //! What must hold: a refused request has cost its tenant nothing; one bad series does not sink
@@ -17,7 +17,9 @@ pub mod ha;
 pub mod prepare;
 mod prepared;
 mod rates;
+mod received;
 mod refusal_log;
+mod replicas;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -28,20 +30,18 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::clock::{Clock, Now};
 use crate::exposition::Families;
 use crate::labels::{NameScheme, Placement};
-use crate::limits::{Limits, Overrides};
+use crate::limits::Overrides;
 use crate::ratelimit::BucketView;
 use crate::tenant::TenantId;
-use crate::upstream::distributor::{Answer as UpstreamAnswer, Passed};
-use crate::wire::remote_write::{self, Decoded, Options, RemoteWriteError, Version};
+use crate::upstream::distributor::Answer as UpstreamAnswer;
 
 use admission::Admission;
 use counters::{Requests, TenantCounters, Tenants};
-use prepare::{PrepareError, Replicas, Scratch, Treatment, prepare, without_histograms};
+use ha::{HaRequest, HaTracker};
+use prepare::{PrepareError, Scratch, Treatment, prepare, without_histograms};
 use rates::{Account, Charges, Rates};
 use refusal_log::{Kind, Refusal, RefusalLog};
 use sink::{Outgoing, Sent};
@@ -54,6 +54,8 @@ pub use config::{
 pub use counters::RequestKind;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
 pub use rates::{Peers, Refused};
+pub use received::{Form, Received, Unreadable};
+pub use replicas::Dropped;
 pub use sink::{LocalPush, RingSink, Sink, SinkError};
 
 /// See the head of the file.
@@ -66,6 +68,7 @@ pub struct Distributor {
     admission: Admission,
     requests: Requests,
     tenants: Tenants,
+    ha: Arc<HaTracker>,
     rates: Rates,
     refusals: RefusalLog,
     sink: Sink,
@@ -80,22 +83,12 @@ pub struct Parts {
     pub parity: bool,
     pub overrides: Arc<Overrides>,
     pub peers: Peers,
+    /// Tells whose samples are taken; it may be off.
+    pub ha: Arc<HaTracker>,
     pub sink: Sink,
     pub clock: Clock,
     /// How long a tenant's rate and burst stay in force before they are asked for again.
     pub recheck_period: Duration,
-}
-
-/// One remote-write request as it was received.
-#[derive(Clone, Debug)]
-pub struct RemoteWrite {
-    pub protocol: Version,
-    /// A snappy block still.
-    pub body: Bytes,
-    /// What the sender or a proxy calls the request; empty if nobody gave it a name.
-    pub request_id: String,
-    /// What goes on beside the body, where it goes on as it is.
-    pub passed: Passed,
 }
 
 /// What became of a request that was not refused whole.
@@ -132,7 +125,9 @@ pub enum PushError {
     #[error(transparent)]
     Overload(#[from] Overload),
     #[error(transparent)]
-    Unreadable(#[from] RemoteWriteError),
+    Unreadable(#[from] Unreadable),
+    #[error(transparent)]
+    Dropped(#[from] Dropped),
     #[error(transparent)]
     Unfit(#[from] PrepareError),
     #[error("{}", .0.text)]
@@ -152,6 +147,7 @@ impl Distributor {
             admission: Admission::new(parts.config.instance_limits.clone()),
             requests: Requests::default(),
             tenants: Tenants::default(),
+            ha: parts.ha,
             rates: Rates::new(parts.peers, parts.parity, parts.recheck_period),
             refusals: RefusalLog::default(),
             config: parts.config,
@@ -163,11 +159,11 @@ impl Distributor {
         }
     }
 
-    /// Takes one remote write of a tenant. Dropped, it stays charged.
+    /// Takes one write of a tenant. Dropped, it stays charged.
     pub async fn push(
         &self,
         tenant: &TenantId,
-        write: RemoteWrite,
+        write: Received,
         now: Now,
     ) -> Result<Answer, PushError> {
         let request_id = write.request_id.clone();
@@ -182,19 +178,27 @@ impl Distributor {
     async fn push_story(
         &self,
         tenant: &TenantId,
-        write: RemoteWrite,
+        write: Received,
         now: Now,
     ) -> Result<Answer, PushError> {
         // The instance first: what it cannot bear it does not even look at.
         let _in_flight = self.admission.admit(self.sink.requests_in_flight())?;
         let overrides = self.overrides.snapshot();
         let account = Account::new(tenant, &overrides, now);
-        let decoded = self.decode(&write, account.limits)?;
+        let decoded = write.decode(&self.config, account.limits)?;
         let counters = self.tenants.enter(tenant, now);
         counters.came_in(&decoded.summary);
+        if let Some(text) = &decoded.left_out {
+            let (kind, request_id) = (Kind::Invalid, &write.request_id);
+            let refusal = Refusal { kind, tenant, reason: "untranslatable", text, request_id };
+            self.refusals.tell(refusal, now);
+        }
+
+        // Samples of a replica that is not elected are none of the tenant's.
+        let replicas = replicas::decide(&self.ha, account, &decoded, &counters).await?;
 
         // One bad series does not sink the others; the first failure is the answer's text.
-        let mut prepared = self.prepare(account, &decoded.body, &counters)?;
+        let mut prepared = self.prepare(account, &replicas, &decoded.body, &counters)?;
         counters.received(&prepared.counts);
         let invalid = prepared.failure.take().map(|text| Partly::Invalid { text });
         let mut has_losses = invalid.is_some() || prepared.has_losses();
@@ -269,35 +273,29 @@ impl Distributor {
         }
     }
 
-    fn decode(&self, write: &RemoteWrite, limits: &Limits) -> Result<Decoded, RemoteWriteError> {
-        let options = Options {
-            recv_bytes_max: self.config.max_recv_msg_size,
-            v2_enabled: self.config.remote_writev2_enabled,
-            accept_unknown_content_type: self.config.accept_unknown_remote_write_content_type,
-            type_and_unit_labels: limits.enable_type_and_unit_labels,
-            start_timestamp: limits.enable_start_timestamp,
-        };
-        remote_write::decode(write.protocol.headers(), &write.body, &options)
-    }
-
     fn prepare<'a>(
         &self,
         account: Account<'_>,
+        request: &HaRequest,
         body: &'a [u8],
         counters: &TenantCounters,
     ) -> Result<Prepared<'a>, PushError> {
-        let treatment = Treatment {
-            tenant: account.tenant.as_str(),
-            limits: account.limits,
-            names: self.names,
-            placement: match self.config.shard_by_all_labels {
-                true => Placement::ByAllLabels,
-                false => Placement::ByMetric,
-            },
-            replicas: Replicas::Kept,
+        let placement = match self.config.shard_by_all_labels {
+            true => Placement::ByAllLabels,
+            false => Placement::ByMetric,
         };
-        let prepared = SCRATCH
-            .with_borrow_mut(|scratch| prepare(body, &treatment, scratch, account.now.unix_ms));
+        let Account { tenant, limits, now, .. } = account;
+        let prepared = replicas::with_replicas(&self.ha, request, account, |replicas| {
+            let (tenant_id, names) = (tenant.as_str(), self.names);
+            let treatment = Treatment { tenant: tenant_id, limits, names, placement, replicas };
+            SCRATCH.with_borrow_mut(|scratch| {
+                let prepared = prepare(body, &treatment, scratch, now.unix_ms);
+                if matches!(request, HaRequest::Mixed(_)) {
+                    self.ha.count_non_ha(tenant, scratch.observed.samples_without_replica);
+                }
+                prepared
+            })
+        });
         match &prepared {
             Ok(prepared) => counters.discarded(&prepared.discarded),
             Err(error) => counters.discarded(error.discarded()),
@@ -338,6 +336,9 @@ fn refusal(outcome: &Result<Answer, PushError>) -> Option<(Kind, &'static str, C
                 PushError::Overload(overload) => (Kind::Instance, overload.reason()),
                 PushError::OverRate(refused) => (Kind::Rate, refused.reason),
                 PushError::Unreadable(_) => (Kind::Invalid, "unreadable"),
+                // Every replica but one sends such samples all the time.
+                PushError::Dropped(Dropped::Deduped(_)) => return None,
+                PushError::Dropped(_) => (Kind::Invalid, "replica"),
                 PushError::Unfit(_) => (Kind::Invalid, "unfit"),
                 PushError::Sink(_) => (Kind::Sink, "not stored"),
             };

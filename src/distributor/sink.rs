@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::distributor::RemoteWrite;
 use crate::distributor::fan_out::{FanOut, FanOutError};
 use crate::distributor::prepared::Prepared;
+use crate::distributor::{Form, Received};
 use crate::exposition::Families;
 use crate::ring::Ring;
 use crate::tenant::TenantId;
@@ -25,6 +25,9 @@ use crate::wire::remote_write::packed;
 
 /// The tenant's header, as every part of Cortex has it.
 const TENANT_HEADER: &str = "x-scope-orgid";
+
+/// Where a distributor takes remote writes, for what came by another path.
+const PUSH_PATH: &str = "/api/v1/push";
 
 /// Where requests go. A closed set: each has its own way of telling what became of a request.
 pub enum Sink {
@@ -81,7 +84,7 @@ pub enum SinkError {
 
 /// A request on its way: as it was received, and what preparation made of it.
 pub(super) struct Outgoing<'a> {
-    pub write: RemoteWrite,
+    pub write: Received,
     /// The decoded body that `prepared` may borrow from.
     pub prepared: Prepared<'a>,
     pub has_losses: bool,
@@ -106,12 +109,15 @@ impl Sink {
             }
             Self::Upstream(upstream) => {
                 let Outgoing { write, prepared, has_losses, .. } = outgoing;
-                let RemoteWrite { mut passed, body, .. } = write;
+                let Received { form, mut passed, body, .. } = write;
                 passed.set(TENANT_HEADER, tenant.as_str());
                 if !has_losses {
                     return Ok(Sent::Answered(upstream.forward(passed, body).await?));
                 }
                 // What is left is a request of version 1, whatever it came as.
+                if matches!(form, Form::Otlp { .. }) {
+                    passed.set_path(PUSH_PATH);
+                }
                 passed.set("content-type", "application/x-protobuf");
                 passed.set("content-encoding", "snappy");
                 passed.set("x-prometheus-remote-write-version", "0.1.0");

@@ -69,7 +69,8 @@ mod tests {
     use prometheus::{Registry, TextEncoder};
 
     /// Fields that Cortex's exporter leaves out: texts and lists.
-    const NOT_NUMBERS: [&str; 5] = [
+    const NOT_NUMBERS: [&str; 6] = [
+        "drop_labels",
         "ha_cluster_label",
         "ha_replica_label",
         "ingestion_rate_strategy",

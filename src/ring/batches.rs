@@ -25,6 +25,8 @@ pub struct Batches {
     sets: Vec<ReplicaSetRule>,
     /// The batches of all sets, one set after the other.
     set_batches: Vec<u32>,
+    /// The set of each item.
+    item_sets: Vec<u32>,
     /// Batch of a member, by its index, or one of the two marks below.
     batch_of: Vec<u32>,
     /// Members may share an address; what is sent there is one batch.
@@ -36,8 +38,8 @@ pub struct Batches {
 #[derive(Debug, Default)]
 pub struct Batch {
     member: Option<MemberIndex>,
+    /// Ascending. An item that several members at this address hold is there once for each.
     items: Vec<u32>,
-    sets: Vec<u32>,
 }
 
 /// A replica set that some items of a request share.
@@ -103,22 +105,23 @@ impl Batches {
         self.batches[..self.len].iter()
     }
 
-    pub(super) fn sets(&self) -> &[ReplicaSetRule] {
-        &self.sets
+    /// The rule that each item's replicas answer by, in the order of the items.
+    pub(super) fn rules(&self) -> impl ExactSizeIterator<Item = ReplicaSetRule> {
+        self.item_sets.iter().map(|&set| self.sets[set as usize])
     }
 
     /// Bytes that the items of requests so far have taken, and that are kept for the next one.
     pub fn bytes_kept(&self) -> usize {
-        let words = |batch: &Batch| batch.items.capacity() + batch.sets.capacity();
-        let words: usize = self.batches.iter().map(words).sum();
-        let sets = self.sets.capacity() * size_of::<ReplicaSetRule>();
-        (words + self.set_batches.capacity()) * size_of::<u32>() + sets
+        let items: usize = self.batches.iter().map(|batch| batch.items.capacity()).sum();
+        let words = items + self.set_batches.capacity() + self.item_sets.capacity();
+        words * size_of::<u32>() + self.sets.capacity() * size_of::<ReplicaSetRule>()
     }
 
     fn begin(&mut self, place: &Placement<'_>, keys: usize) {
         self.len = 0;
         self.sets.clear();
         self.set_batches.clear();
+        self.item_sets.clear();
         self.batch_of.clear();
         self.batch_of.resize(place.members.len(), UNMET);
         self.batch_at.clear();
@@ -146,9 +149,6 @@ impl Batches {
         }
         let live = self.set_batches.len() - first;
         let max_errors = place.layout.errors_allowed(live)?;
-        for &batch in &self.set_batches[first..] {
-            self.batches[batch as usize].sets.push(set);
-        }
         self.sets.push(ReplicaSetRule {
             members: live as u32,
             max_errors: max_errors as u32,
@@ -160,14 +160,11 @@ impl Batches {
 
     #[inline]
     fn put(&mut self, item: u32, set: u32) {
+        self.item_sets.push(set);
         let set = set as usize;
         let first = set.checked_sub(1).map_or(0, |before| self.sets[before].batches_end);
         for &batch in &self.set_batches[first as usize..self.sets[set].batches_end as usize] {
-            let items = &mut self.batches[batch as usize].items;
-            // Two members of the set at one address get it once, and answer for both.
-            if items.last() != Some(&item) {
-                items.push(item);
-            }
+            self.batches[batch as usize].items.push(item);
         }
     }
 
@@ -184,7 +181,6 @@ impl Batches {
                 let new = &mut self.batches[batch as usize];
                 new.member = Some(member);
                 new.items.clear();
-                new.sets.clear();
                 batch
             })
         } else {
@@ -201,13 +197,16 @@ impl Batch {
         self.member.expect("a batch in use was made for a member")
     }
 
-    /// Numbers of the keys, ascending.
-    pub fn items(&self) -> &[u32] {
-        &self.items
+    /// Numbers of the keys, ascending, each once.
+    pub fn items(&self) -> impl Iterator<Item = u32> + Clone {
+        let mut before = None;
+        let is_new = move |item: &u32| before.replace(*item) != Some(*item);
+        self.items.iter().copied().filter(is_new)
     }
 
-    pub(super) fn sets(&self) -> &[u32] {
-        &self.sets
+    /// The same, each as often as the batch's answer counts for it.
+    pub(super) fn answered_items(&self) -> &[u32] {
+        &self.items
     }
 }
 

@@ -9,27 +9,27 @@
 
 use std::fmt;
 
-use super::batches::Batches;
+use super::batches::{Batches, ReplicaSetRule};
 use super::snapshot::Member;
 
 /// Counts the answers to one request's batches.
 #[derive(Debug)]
 pub struct Quorum {
-    sets: Vec<Set>,
-    /// The sets of all batches, one batch after the other.
-    batch_sets: Vec<u32>,
-    /// Where the sets of each batch end.
+    items: Vec<Item>,
+    /// The items of all batches, one batch after the other.
+    batch_items: Vec<u32>,
+    /// Where the items of each batch end.
     batch_ends: Vec<u32>,
     /// By batch.
     failures: Vec<Option<Failure>>,
-    /// Sets that are with no quorum of their replicas yet.
+    /// Items that are with no quorum of their replicas yet.
     pending: usize,
     is_decided: bool,
 }
 
-/// A replica set and what its members have answered.
+/// An item and what its replicas have answered.
 #[derive(Clone, Copy, Debug)]
-struct Set {
+struct Item {
     min_success: u32,
     max_failures: u32,
     /// Answers until nothing can change any more.
@@ -72,7 +72,7 @@ const INTERNAL_SERVER_ERROR: u16 = 500;
 impl Quorum {
     /// For the batches of one request; their order is that of the numbers in [`Self::record`].
     pub fn new(batches: &Batches) -> Self {
-        let set = |rule: &super::batches::ReplicaSetRule| Set {
+        let item = |rule: ReplicaSetRule| Item {
             min_success: rule.members - rule.max_errors,
             max_failures: rule.max_errors,
             remaining: rule.members,
@@ -80,27 +80,27 @@ impl Quorum {
             refused: Family::default(),
             failed: Family::default(),
         };
-        let sets: Vec<_> = batches.sets().iter().map(set).collect();
-        let len = batches.iter().map(|batch| batch.sets().len()).sum();
-        let mut batch_sets = Vec::with_capacity(len);
+        let items: Vec<_> = batches.rules().map(item).collect();
+        let len = batches.iter().map(|batch| batch.answered_items().len()).sum();
+        let mut batch_items = Vec::with_capacity(len);
         let mut batch_ends = Vec::with_capacity(batches.iter().len());
         for batch in batches.iter() {
-            batch_sets.extend_from_slice(batch.sets());
-            batch_ends.push(batch_sets.len() as u32);
+            batch_items.extend_from_slice(batch.answered_items());
+            batch_ends.push(batch_items.len() as u32);
         }
         Self {
             failures: vec![None; batch_ends.len()],
-            pending: sets.len(),
+            pending: items.len(),
             is_decided: false,
-            sets,
-            batch_sets,
+            items,
+            batch_items,
             batch_ends,
         }
     }
 
     /// Whether there is nothing to wait for.
     pub fn is_empty(&self) -> bool {
-        self.sets.is_empty()
+        self.items.is_empty()
     }
 
     /// Takes the answer to a batch, once per batch; gives the verdict when it falls.
@@ -120,24 +120,24 @@ impl Quorum {
         self.is_decided = true;
         Some(match verdict {
             Verdict::Stored => Ok(()),
-            Verdict::TooManyFailures(set) => {
-                Err(self.error(set, "maxFailure (quorum) on a given error family", by))
+            Verdict::TooManyFailures(item) => {
+                Err(self.error(item, "maxFailure (quorum) on a given error family", by))
             }
-            Verdict::NoneLeft(set) => {
-                Err(self.error(set, "not enough remaining instances to try", by))
+            Verdict::NoneLeft(item) => {
+                Err(self.error(item, "not enough remaining instances to try", by))
             }
         })
     }
 
     fn succeed(&mut self, batch: usize) -> Option<Verdict> {
         let mut verdict = None;
-        for at in self.sets_of(batch) {
-            let index = self.batch_sets[at];
-            let set = &mut self.sets[index as usize];
-            set.succeeded += 1;
-            if set.succeeded >= set.min_success {
-                // Counted once: a further success of one set must not stand for another set.
-                if set.succeeded == set.min_success {
+        for at in self.items_of(batch) {
+            let index = self.batch_items[at];
+            let item = &mut self.items[index as usize];
+            item.succeeded += 1;
+            if item.succeeded >= item.min_success {
+                // Counted once: a further success of one item must not stand for another item.
+                if item.succeeded == item.min_success {
                     self.pending -= 1;
                     if self.pending == 0 {
                         verdict = verdict.or(Some(Verdict::Stored));
@@ -145,8 +145,8 @@ impl Quorum {
                 }
                 continue;
             }
-            set.remaining -= 1;
-            if set.remaining == 0 {
+            item.remaining -= 1;
+            if item.remaining == 0 {
                 verdict = verdict.or(Some(Verdict::NoneLeft(index)));
             }
         }
@@ -157,36 +157,36 @@ impl Quorum {
         let is_refusal = failure.is_refusal();
         self.failures[batch] = Some(failure);
         let mut verdict = None;
-        for at in self.sets_of(batch) {
-            let index = self.batch_sets[at];
-            let set = &mut self.sets[index as usize];
-            let family = if is_refusal { &mut set.refused } else { &mut set.failed };
+        for at in self.items_of(batch) {
+            let index = self.batch_items[at];
+            let item = &mut self.items[index as usize];
+            let family = if is_refusal { &mut item.refused } else { &mut item.failed };
             family.count += 1;
             family.last = batch as u32;
-            if family.count > set.max_failures {
+            if family.count > item.max_failures {
                 verdict = verdict.or(Some(Verdict::TooManyFailures(index)));
                 continue;
             }
-            set.remaining -= 1;
-            if set.remaining == 0 {
+            item.remaining -= 1;
+            if item.remaining == 0 {
                 verdict = verdict.or(Some(Verdict::NoneLeft(index)));
             }
         }
         verdict
     }
 
-    fn sets_of(&self, batch: usize) -> std::ops::Range<usize> {
+    fn items_of(&self, batch: usize) -> std::ops::Range<usize> {
         let first = batch.checked_sub(1).map_or(0, |before| self.batch_ends[before]);
         first as usize..self.batch_ends[batch] as usize
     }
 
     /// The error of the family that has more failures; of both the same, the refusal.
-    fn error(&self, set: u32, what: &str, by: &Member) -> QuorumError {
-        let Set { refused, failed, .. } = self.sets[set as usize];
+    fn error(&self, item: u32, what: &str, by: &Member) -> QuorumError {
+        let Item { refused, failed, .. } = self.items[item as usize];
         let deciding = if failed.count > refused.count { failed } else { refused };
         let Member { addr, state, zone, .. } = by;
         let failure = self.failures[deciding.last as usize].as_ref();
-        let failure = failure.expect("a set fails by failures that were recorded");
+        let failure = failure.expect("an item fails by failures that were recorded");
         QuorumError {
             code: failure.http.unwrap_or(INTERNAL_SERVER_ERROR),
             text: format!("{what}, addr={addr} state={state} zone={zone}, {failure}"),
@@ -194,7 +194,7 @@ impl Quorum {
     }
 }
 
-/// What falls with an answer, and for which set.
+/// What falls with an answer, and for which item.
 enum Verdict {
     Stored,
     TooManyFailures(u32),

@@ -25,7 +25,7 @@ use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
 use super::room::{Held, Room};
-use super::seam::{DistributorCalls, RemoteWrite, RequestKind};
+use super::seam::{DistributorCalls, Form, Received, RequestKind};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
 use super::tenancy::Tenancy;
 use crate::distributor::RateLimitHeaders;
@@ -46,6 +46,8 @@ pub struct RemoteWriteSettings {
     pub accept_unknown_content_type: bool,
     /// `-distributor.max-recv-msg-size`
     pub body_bytes_max: usize,
+    /// `-distributor.otlp-max-recv-msg-size`
+    pub otlp_body_bytes_max: usize,
     /// How long a body may take.
     pub body_wait: Duration,
     /// `-distributor.ratelimit-headers`
@@ -103,6 +105,7 @@ pub fn router(edge: HttpEdge, rest: Router) -> Router {
         for path in ["/api/v1/push", "/api/prom/push"] {
             routes = routes.route(path, post(remote_write));
         }
+        routes = routes.route("/api/v1/otlp/v1/metrics", post(otlp));
     }
     routes
         .route("/ready", get(ready))
@@ -226,28 +229,68 @@ async fn remote_write(State(edge): State<HttpEdge>, request: Request<Body>) -> R
     edge.remote_write(&head, body).await.unwrap_or_else(|refusal| refusal)
 }
 
+async fn otlp(State(edge): State<HttpEdge>, request: Request<Body>) -> Response {
+    let (head, body) = request.into_parts();
+    edge.otlp(&head, body).await.unwrap_or_else(|refusal| refusal)
+}
+
 impl HttpEdge {
     /// The order of the checks is Cortex's, since it shows in the answers.
     async fn remote_write(&self, head: &Parts, body: Body) -> Result<Response, Response> {
         let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
+        let bytes_max = self.remote_write.body_bytes_max;
         // A name that is none is told of before a body of version 2, and after one of version 1.
         let (tenant, (body, _held)) = match protocol {
             Version::V1 => {
-                let body = self.read_body(body).await?;
+                let body = self.read_body(body, bytes_max).await?;
                 (TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?, body)
             }
             Version::V2 => {
                 let tenant = TenantId::parse(&name).map_err(|e| http_error(401, &e.to_string()))?;
-                (tenant, self.read_body(body).await?)
+                (tenant, self.read_body(body, bytes_max).await?)
             }
         };
+        self.push(tenant, Form::RemoteWrite(protocol), head, body).await
+    }
+
+    /// OTLP metrics. As in Cortex, a request is counted once its body could be read; the kind is
+    /// counted here already, so that what comes is counted.
+    async fn otlp(&self, head: &Parts, body: Body) -> Result<Response, Response> {
+        let headers = &head.headers;
+        let tenant = self.tenancy.tenant(headers).map_err(|error| match error {
+            TenantIdError::Missing => http_error(401, &error.to_string()),
+            error => http_error(500, &error.to_string()),
+        })?;
+        if let Some(distributor) = &self.distributor {
+            (distributor.came)(RequestKind::Otlp);
+        }
+        let form = Form::Otlp {
+            content_type: header_text(headers, header::CONTENT_TYPE),
+            content_encoding: header_text(headers, header::CONTENT_ENCODING),
+        };
+        let (body, _held) = self.read_body(body, self.remote_write.otlp_body_bytes_max).await?;
+        self.push(tenant, form, head, body).await
+    }
+
+    async fn push(
+        &self,
+        tenant: TenantId,
+        form: Form,
+        head: &Parts,
+        body: Bytes,
+    ) -> Result<Response, Response> {
+        let headers = &head.headers;
         let Some(distributor) = &self.distributor else {
             return Err(http_error(404, "404 page not found"));
         };
-        let write = RemoteWrite {
-            protocol,
+        let protocol = match &form {
+            Form::RemoteWrite(protocol) => *protocol,
+            Form::Otlp { .. } => Version::V1,
+        };
+        let write = Received {
+            form,
             body,
             request_id: request_id(headers),
             passed: Passed::new(head.uri.path(), headers),
@@ -265,13 +308,12 @@ impl HttpEdge {
 
     /// A body, charged to the room before it is read. One that does not tell its length is
     /// charged as the largest until it is there.
-    async fn read_body(&self, body: Body) -> Result<(Bytes, Held), Response> {
-        let settings = &self.remote_write;
+    async fn read_body(&self, body: Body, bytes_max: usize) -> Result<(Bytes, Held), Response> {
         let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
-        let charged = announced.unwrap_or(usize::MAX).min(settings.body_bytes_max);
+        let charged = announced.unwrap_or(usize::MAX).min(bytes_max);
         let held = self.room.hold(charged, None).await;
         let mut held = held.map_err(|error| http_error(503, &error.to_string()))?;
-        let body = read_body(body, settings.body_bytes_max, settings.body_wait).await?;
+        let body = read_body(body, bytes_max, self.remote_write.body_wait).await?;
         held.shrink_to(body.len());
         Ok((body, held))
     }

@@ -15,7 +15,7 @@ use crate::distributor;
 use crate::ratelimit::BucketView;
 use crate::tenant::TenantId;
 
-pub use crate::distributor::{RemoteWrite, RequestKind};
+pub use crate::distributor::{Form, Received, RequestKind};
 pub use crate::ingester::Pushed;
 pub use crate::ingester::forward::{Forward, Told};
 pub use crate::ingester::views::UserStats;
@@ -43,7 +43,7 @@ type JudgeFn = dyn Fn(&TenantId, &[u8]) -> Result<Judged, PushError> + Send + Sy
 type SettleFn = dyn FnOnce(Told) -> Result<Pushed, PushError> + Send;
 type UserStatsFn = dyn Fn(&TenantId) -> UserStats + Send + Sync;
 type AllUserStatsFn = dyn Fn() -> Vec<(TenantId, UserStats)> + Send + Sync;
-type RemoteWriteFn = dyn Fn(TenantId, RemoteWrite) -> WriteFuture + Send + Sync;
+type RemoteWriteFn = dyn Fn(TenantId, Received) -> WriteFuture + Send + Sync;
 type BudgetFn = dyn Fn(&TenantId) -> Option<BucketView> + Send + Sync;
 type WriteOutcome = Result<distributor::Answer, distributor::PushError>;
 

@@ -14,7 +14,7 @@ use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
 use crate::distributor::prepare::PrepareError;
-use crate::distributor::{Partly, RateLimitHeaders, SinkError, Written};
+use crate::distributor::{Dropped, Partly, RateLimitHeaders, SinkError, Unreadable, Written};
 use crate::ratelimit::{BucketView, RATE_UNLIMITED, retry_after_secs};
 use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
@@ -289,6 +289,16 @@ impl From<distributor::Refused> for Refusal {
     }
 }
 
+/// Of a request whose samples are another replica's, or may be.
+fn dropped_status(dropped: &Dropped) -> u16 {
+    match dropped {
+        // Cortex's: the sender is not to send it again.
+        Dropped::Deduped(_) => 202,
+        Dropped::TooMany(_) | Dropped::Unreadable(_) => 400,
+        Dropped::Store(_) => 500,
+    }
+}
+
 impl From<distributor::PushError> for Refusal {
     fn from(error: distributor::PushError) -> Self {
         let text = error.to_string();
@@ -296,7 +306,11 @@ impl From<distributor::PushError> for Refusal {
             distributor::PushError::Overload(overload) => {
                 (SERVICE_UNAVAILABLE, Some(overload.wait_ns()))
             }
-            distributor::PushError::Unreadable(error) => (error.status(), None),
+            distributor::PushError::Unreadable(Unreadable::RemoteWrite(error)) => {
+                (error.status(), None)
+            }
+            distributor::PushError::Unreadable(Unreadable::Otlp(_)) => (400, None),
+            distributor::PushError::Dropped(dropped) => (dropped_status(&dropped), None),
             distributor::PushError::Unfit(PrepareError::MetricNameMissing { .. }) => (500, None),
             distributor::PushError::Unfit(_) => (400, None),
             distributor::PushError::OverRate(refused) => return refused.into(),

@@ -14,6 +14,7 @@ mod cases_e;
 mod chaos;
 mod cluster;
 mod cortex;
+mod distributor_answers;
 mod distributors;
 mod fan_out;
 mod faults;

@@ -35,13 +35,14 @@ use crate::ring::kv::{KvClient, KvError};
 use crate::sync::Ordering;
 use crate::tenant::TenantId;
 use crate::units::Millis;
+use crate::wire::DecodeError;
 use crate::wire::replica_desc::{self, ElectedReplica};
 
 pub use config::{HaKvConfig, HaStoreKind, HaTrackerConfig, HaTrackerConfigError};
 pub use driver::HaDriver;
 pub use elections::CLUSTERS_MAX;
 pub use metrics::ElectedView;
-pub use requests::{HaLabels, HaRequest, MixedVerdicts, PAIRS_PER_REQUEST_MAX, SeriesVerdict};
+pub use requests::{HaRequest, MixedVerdicts, PAIRS_PER_REQUEST_MAX};
 
 use elections::{Decision, Elections, Judgement, Terms};
 use metrics::Metrics;
@@ -88,13 +89,16 @@ pub struct TooManyReplicaGroups {
     pub limit: i64,
 }
 
-/// The store could not tell which replica is elected; the answer is 500.
+/// It could not be told which replica is elected; the answer is 500.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HaError {
     #[error("the store of elected replicas cannot be asked: {0}")]
     Store(#[from] KvError),
     #[error("the store of elected replicas has not answered within {ASK_TIMEOUT:?}")]
     Timeout,
+    /// The request itself; decoding has found it sound before, as a rule.
+    #[error(transparent)]
+    Unreadable(#[from] DecodeError),
 }
 
 /// Judges samples by their replica.

@@ -4,12 +4,13 @@
 //! By default the labels of the first series stand for all; with mixed requests each series is
 //! looked at, and the distinct pairs of labels are decided once each.
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
 use tokio::time::{Instant, timeout_at};
 
 use super::{ASK_TIMEOUT, HaError, HaTracker, HaVerdict, ReplicasNotMatch, TooManyReplicaGroups};
+use crate::distributor::prepare::{
+    HaLabels, HaPair, HaSeries, Replicas, Verdict, each_replica, replica_of_first_series,
+};
 use crate::limits::Limits;
 use crate::tenant::TenantId;
 
@@ -18,154 +19,121 @@ use crate::tenant::TenantId;
 /// tell about.
 pub const PAIRS_PER_REQUEST_MAX: usize = 1000;
 
-/// Both labels of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HaLabels<'a> {
-    pub cluster: &'a str,
-    pub replica: &'a str,
-}
-
-/// What becomes of a request, or of each of its series.
+/// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HaRequest {
     /// Nothing is looked at: the tenant's limits do not ask for it.
     Off,
-    /// All series go on as they are; they count as samples without HA labels.
+    /// All series go on as they are; their samples are to be counted as without HA labels.
     NonHa,
     /// All series go on without the replica's label.
     Strip,
-    /// Nothing goes on; answered 202.
+    /// Nothing goes on and nothing is charged; answered 202, all samples counted as deduped.
     Deduped { cluster: String, refusal: ReplicasNotMatch },
-    /// Nothing goes on; answered 400.
+    /// Nothing goes on; answered 400, all samples discarded for
+    /// [`super::TOO_MANY_CLUSTERS_REASON`].
     TooMany(TooManyReplicaGroups),
-    /// Each series by its own labels: see [`HaRequest::of`].
-    Mixed(Arc<MixedVerdicts>),
+    /// Each series by its own labels.
+    Mixed(MixedVerdicts),
 }
 
 /// Verdicts of a mixed request: cluster, then replica.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct MixedVerdicts(HashMap<Box<str>, HashMap<Box<str>, SeriesVerdict>>);
-
-/// What becomes of one series of a mixed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeriesVerdict {
-    /// Goes on as it is, counted as without HA labels.
-    NonHa,
-    /// Goes on without the replica's label.
-    Strip,
-    /// Dropped and counted as deduped; never told to the sender.
-    Deduped,
-    /// Dropped and counted as discarded for [`super::TOO_MANY_CLUSTERS_REASON`].
-    TooMany,
-    /// Dropped, since the store could not tell; as in Cortex nobody is told.
-    Unknown,
-}
-
-impl<'a> HaLabels<'a> {
-    /// Both labels, if a series has them. Of a name that is there twice the last counts, as in
-    /// Cortex. What is not UTF-8 names no replica that anybody could elect.
-    pub fn find(
-        limits: &Limits,
-        labels: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> Option<Self> {
-        let (mut cluster, mut replica): (&[u8], &[u8]) = (&[], &[]);
-        for (name, value) in labels {
-            if name == limits.ha_replica_label.as_bytes() {
-                replica = value;
-            }
-            if name == limits.ha_cluster_label.as_bytes() {
-                cluster = value;
-            }
-        }
-        if cluster.is_empty() || replica.is_empty() {
-            return None;
-        }
-        let cluster = std::str::from_utf8(cluster).ok()?;
-        let replica = std::str::from_utf8(replica).ok()?;
-        Some(Self { cluster, replica })
-    }
-
-    /// Longer than any label may be: validation is going to refuse the series, and nothing so
-    /// long is remembered before it does.
-    fn are_too_long(self, limits: &Limits) -> bool {
-        let longest = self.cluster.len().max(self.replica.len()) as u64;
-        longest > limits.max_label_value_length
-    }
-}
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MixedVerdicts(HashMap<Vec<u8>, HashMap<Vec<u8>, Verdict>>);
 
 impl HaTracker {
-    /// Decides about a request whose series carry these labels, in their order.
-    pub async fn decide<'a>(
+    /// Decides about `body`, a `WriteRequest`. Waits for the store where it has to be asked, for
+    /// [`ASK_TIMEOUT`] at the most.
+    pub async fn decide(
         &self,
         tenant: &TenantId,
         limits: &Limits,
-        mut series: impl Iterator<Item = Option<HaLabels<'a>>>,
+        body: &[u8],
         now_ms: i64,
     ) -> Result<HaRequest, HaError> {
         if !limits.accept_ha_samples {
             return Ok(HaRequest::Off);
         }
         if limits.accept_mixed_ha_samples {
-            return Ok(self.decide_each(tenant, limits, series, now_ms).await);
+            return self.decide_each(tenant, limits, body, now_ms).await.map(HaRequest::Mixed);
         }
-        let Some(first) = series.next() else { return Ok(HaRequest::Off) };
-        let Some(labels) = first.filter(|labels| !labels.are_too_long(limits)) else {
+        let Some(pair) = replica_of_first_series(body, names(limits))? else {
+            return Ok(HaRequest::Off);
+        };
+        let Some((cluster, replica)) = trackable(pair, limits) else {
             return Ok(HaRequest::NonHa);
         };
-        Ok(match self.settle(tenant, labels, limits, now_ms).await? {
+        Ok(match self.settle(tenant, cluster, replica, limits, now_ms).await? {
             HaVerdict::Accept | HaVerdict::AskStore => HaRequest::Strip,
             HaVerdict::Deduped(refusal) => {
-                HaRequest::Deduped { cluster: labels.cluster.to_owned(), refusal }
+                HaRequest::Deduped { cluster: cluster.to_owned(), refusal }
             }
             HaVerdict::TooMany(refusal) => HaRequest::TooMany(refusal),
         })
     }
 
-    async fn decide_each<'a>(
+    /// Judges a series of a mixed request, and counts its samples if they are dropped for
+    /// another replica's. Waits for nothing.
+    pub fn judge(&self, tenant: &TenantId, request: &HaRequest, series: HaSeries<'_>) -> Verdict {
+        let HaRequest::Mixed(verdicts) = request else { return Verdict::Unknown };
+        let verdict = verdicts.get(series.pair).unwrap_or(Verdict::Unknown);
+        if verdict == Verdict::Deduplicated
+            && let Ok(cluster) = std::str::from_utf8(series.pair.cluster)
+        {
+            self.count_deduped(tenant, cluster, series.samples);
+        }
+        verdict
+    }
+
+    async fn decide_each(
         &self,
         tenant: &TenantId,
         limits: &Limits,
-        series: impl Iterator<Item = Option<HaLabels<'a>>>,
+        body: &[u8],
         now_ms: i64,
-    ) -> HaRequest {
+    ) -> Result<MixedVerdicts, HaError> {
         let mut verdicts = MixedVerdicts::default();
-        let mut pairs = 0;
+        let mut pairs = Vec::new();
+        each_replica(body, names(limits), |pair| {
+            if pairs.len() < PAIRS_PER_REQUEST_MAX && verdicts.get(pair).is_none() {
+                // Until it is settled.
+                verdicts.set(pair, Verdict::Unknown);
+                pairs.push(pair);
+            }
+        })?;
         // For all of its questions together: they are asked one after another.
         let deadline = Instant::now() + ASK_TIMEOUT;
-        for labels in series.flatten() {
-            if verdicts.get(labels).is_some() || pairs == PAIRS_PER_REQUEST_MAX {
+        for pair in pairs {
+            // What can be no replica is taken and loses its label, as in Cortex.
+            let Some((cluster, replica)) = trackable(pair, limits) else {
+                verdicts.set(pair, Verdict::Accepted);
                 continue;
-            }
-            pairs += 1;
-            let verdict = if labels.are_too_long(limits) {
-                SeriesVerdict::Strip
-            } else {
-                let settling = timeout_at(deadline, self.settle(tenant, labels, limits, now_ms));
-                match settling.await.unwrap_or(Err(HaError::Timeout)) {
-                    Ok(HaVerdict::Accept | HaVerdict::AskStore) => SeriesVerdict::Strip,
-                    Ok(HaVerdict::Deduped(_)) => SeriesVerdict::Deduped,
-                    Ok(HaVerdict::TooMany(_)) => SeriesVerdict::TooMany,
-                    Err(error) => {
-                        let tenant = tenant.as_str();
-                        tracing::debug!(tenant, %error, "series dropped: nobody knows their replica");
-                        SeriesVerdict::Unknown
-                    }
+            };
+            let settling = self.settle(tenant, cluster, replica, limits, now_ms);
+            let settled = timeout_at(deadline, settling).await.unwrap_or(Err(HaError::Timeout));
+            let verdict = match settled {
+                Ok(HaVerdict::Accept | HaVerdict::AskStore) => Verdict::Accepted,
+                Ok(HaVerdict::Deduped(_)) => Verdict::Deduplicated,
+                Ok(HaVerdict::TooMany(_)) => Verdict::TooManyClusters,
+                Err(error) => {
+                    let tenant = tenant.as_str();
+                    tracing::debug!(tenant, %error, "series dropped: nobody knows their replica");
+                    Verdict::Unknown
                 }
             };
-            let replicas = verdicts.0.entry(labels.cluster.into()).or_default();
-            replicas.insert(labels.replica.into(), verdict);
+            verdicts.set(pair, verdict);
         }
-        HaRequest::Mixed(Arc::new(verdicts))
+        Ok(verdicts)
     }
 
     async fn settle(
         &self,
         tenant: &TenantId,
-        labels: HaLabels<'_>,
+        cluster: &str,
+        replica: &str,
         limits: &Limits,
         now_ms: i64,
     ) -> Result<HaVerdict, HaError> {
-        let HaLabels { cluster, replica } = labels;
         match self.check(tenant, cluster, replica, limits, now_ms) {
             HaVerdict::AskStore => self.ask(tenant, cluster, replica, limits, now_ms).await,
             verdict => Ok(verdict),
@@ -174,24 +142,42 @@ impl HaTracker {
 }
 
 impl HaRequest {
-    /// What becomes of a series with these labels. They are only looked for in mixed requests;
-    /// a request that is refused as a whole has no series that go on.
-    pub fn of<'a>(&self, labels: impl FnOnce() -> Option<HaLabels<'a>>) -> SeriesVerdict {
+    /// How a request that goes on is prepared; `judge` ends in [`HaTracker::judge`].
+    pub fn replicas<'a>(
+        &self,
+        limits: &'a Limits,
+        judge: &'a dyn Fn(HaSeries<'_>) -> Verdict,
+    ) -> Replicas<'a> {
         match self {
-            Self::Off | Self::NonHa => SeriesVerdict::NonHa,
-            Self::Strip => SeriesVerdict::Strip,
-            Self::Deduped { .. } => SeriesVerdict::Deduped,
-            Self::TooMany(_) => SeriesVerdict::TooMany,
-            Self::Mixed(verdicts) => match labels() {
-                None => SeriesVerdict::NonHa,
-                Some(labels) => verdicts.get(labels).unwrap_or(SeriesVerdict::Unknown),
-            },
+            Self::Off | Self::NonHa | Self::Deduped { .. } | Self::TooMany(_) => Replicas::Kept,
+            Self::Strip => Replicas::Removed { replica_label: &limits.ha_replica_label },
+            Self::Mixed(_) => Replicas::Judged { labels: names(limits), judge },
         }
     }
 }
 
 impl MixedVerdicts {
-    fn get(&self, labels: HaLabels<'_>) -> Option<SeriesVerdict> {
-        self.0.get(labels.cluster)?.get(labels.replica).copied()
+    fn get(&self, pair: HaPair<'_>) -> Option<Verdict> {
+        self.0.get(pair.cluster)?.get(pair.replica).copied()
     }
+
+    fn set(&mut self, pair: HaPair<'_>, verdict: Verdict) {
+        let replicas = self.0.entry(pair.cluster.to_vec()).or_default();
+        replicas.insert(pair.replica.to_vec(), verdict);
+    }
+}
+
+fn names(limits: &Limits) -> HaLabels<'_> {
+    HaLabels { cluster: &limits.ha_cluster_label, replica: &limits.ha_replica_label }
+}
+
+/// Cluster and replica, if they can be tracked. What is longer than any label may be is refused
+/// by validation anyway, and nothing so long is remembered before; what is not UTF-8 is no part
+/// of a key.
+fn trackable<'a>(pair: HaPair<'a>, limits: &Limits) -> Option<(&'a str, &'a str)> {
+    let longest = pair.cluster.len().max(pair.replica.len()) as u64;
+    if !pair.is_whole() || longest > limits.max_label_value_length {
+        return None;
+    }
+    Some((std::str::from_utf8(pair.cluster).ok()?, std::str::from_utf8(pair.replica).ok()?))
 }

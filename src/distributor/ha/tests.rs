@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use prometheus::TextEncoder;
 use proptest::prelude::*;
+use prost::Message as _;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::distributor::prepare::{HaPair, HaSeries, Replicas, Verdict};
 use crate::exposition::{AtScrape, Families};
 use crate::ring::kv::inmemory::InMemoryKv;
 use crate::ring::lifecycler::WallClock;
+use crate::wire::proto::cortexpb;
 
 const START_MS: i64 = 1_800_000_000_000;
 const KEY: &str = "ha-tracker/t/c";
@@ -70,9 +73,9 @@ impl World {
         replica: &str,
         limits: &Limits,
     ) -> Result<HaRequest, HaError> {
-        let labels = [Some(HaLabels { cluster, replica })].into_iter();
+        let body = request(&[&[("cluster", cluster), ("__replica__", replica)]]);
         let now_ms = self.now_ms(tracker);
-        self.trackers[tracker].tracker.decide(&tenant(), limits, labels, now_ms).await
+        self.trackers[tracker].tracker.decide(&tenant(), limits, &body, now_ms).await
     }
 
     fn stored(&self) -> ElectedReplica {
@@ -92,6 +95,20 @@ fn limits() -> Limits {
 
 fn tenant() -> TenantId {
     TenantId::parse("t").expect("tenant")
+}
+
+/// A write request of series with these labels.
+fn request(series: &[&[(&str, &str)]]) -> Vec<u8> {
+    let pair = |(name, value): &(&str, &str)| cortexpb::LabelPair {
+        name: name.as_bytes().to_vec(),
+        value: value.as_bytes().to_vec(),
+    };
+    let series = series.iter().map(|labels| cortexpb::TimeSeries {
+        labels: labels.iter().map(pair).collect(),
+        ..cortexpb::TimeSeries::default()
+    });
+    let timeseries = series.collect();
+    cortexpb::WriteRequest { timeseries, ..cortexpb::WriteRequest::default() }.encode_to_vec()
 }
 
 fn deduped(replica: &str, elected: &str) -> HaRequest {
@@ -261,39 +278,35 @@ async fn series_of_a_mixed_request_are_decided_one_by_one() {
     world.send_from(0, "c", "a", &limits).await.expect("elected");
     let long = "r".repeat(3000);
     let series = [
-        ("c", "a", SeriesVerdict::Strip),
-        ("c", "b", SeriesVerdict::Deduped),
-        ("d", "b", SeriesVerdict::Strip),
-        ("e", "b", SeriesVerdict::TooMany),
+        ("c", "a", Verdict::Accepted),
+        ("c", "b", Verdict::Deduplicated),
+        ("d", "b", Verdict::Accepted),
+        ("e", "b", Verdict::TooManyClusters),
         // Cortex takes the label off although it does not use it.
-        ("c", &long, SeriesVerdict::Strip),
+        ("c", &long, Verdict::Accepted),
     ];
-    let labels = series.iter().map(|&(cluster, replica, _)| Some(HaLabels { cluster, replica }));
-    let labels = labels.chain([None]);
+    let labels: Vec<[(&str, &str); 2]> = series
+        .iter()
+        .map(|&(cluster, replica, _)| [("cluster", cluster), ("__replica__", replica)])
+        .collect();
+    let mut all: Vec<&[(&str, &str)]> = labels.iter().map(|labels| &labels[..]).collect();
+    all.push(&[("cluster", "c")]);
     let tracker = &world.trackers[0].tracker;
-    let request = tracker.decide(&tenant(), &limits, labels, world.now_ms(0)).await.expect("told");
-    for (cluster, replica, expect) in series {
-        let verdict = request.of(|| Some(HaLabels { cluster, replica }));
-        assert_eq!(verdict, expect, "{cluster} {replica}");
-    }
-    assert_eq!(request.of(|| None), SeriesVerdict::NonHa);
-    let unseen = request.of(|| Some(HaLabels { cluster: "x", replica: "y" }));
-    assert_eq!(unseen, SeriesVerdict::Unknown);
-}
-
-#[test]
-fn labels_are_found_as_cortex_finds_them() {
-    let find = |labels: &[(&'static str, &'static str)]| {
-        let labels = labels.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        HaLabels::find(&limits(), labels).map(|found| (found.cluster, found.replica))
+    let now_ms = world.now_ms(0);
+    let decided = tracker.decide(&tenant(), &limits, &request(&all), now_ms).await.expect("told");
+    let judge = |cluster: &str, replica: &str| {
+        let pair = HaPair { cluster: cluster.as_bytes(), replica: replica.as_bytes() };
+        tracker.judge(&tenant(), &decided, HaSeries { pair, samples: 5 })
     };
-    assert_eq!(find(&[("cluster", "c"), ("__replica__", "a")]), Some(("c", "a")));
-    let twice = [("cluster", "c"), ("__replica__", "a"), ("cluster", "d")];
-    assert_eq!(find(&twice), Some(("d", "a")));
-    assert_eq!(find(&[("cluster", "c")]), None);
-    assert_eq!(find(&[("cluster", ""), ("__replica__", "a")]), None);
-    let not_text = [(&b"cluster"[..], &b"\xff"[..]), (&b"__replica__"[..], &b"a"[..])];
-    assert_eq!(HaLabels::find(&limits(), not_text.into_iter()), None);
+    for (cluster, replica, expect) in series {
+        assert_eq!(judge(cluster, replica), expect, "{cluster} {replica}");
+    }
+    assert_eq!(judge("x", "y"), Verdict::Unknown, "not of this request");
+    let elections = tracker.elections.read().expect("no panic");
+    let known = elections.get(&tenant(), "c").expect("known");
+    assert_eq!(known.deduped_samples.load(Ordering::Relaxed), 5);
+    let judge = |_: HaSeries<'_>| Verdict::Unknown;
+    assert!(matches!(decided.replicas(&limits, &judge), Replicas::Judged { .. }));
 }
 
 #[tokio::test]
@@ -302,19 +315,19 @@ async fn requests_that_are_not_asked_for_go_on_as_they_are() {
     let kv = KvClient::InMemory(InMemoryKv::default());
     let (tracker, driver) = HaTracker::new(&config, kv, &Registry::new()).expect("registered");
     assert!(driver.is_none(), "nothing to drive");
-    let labels = || [Some(HaLabels { cluster: "c", replica: "a" })].into_iter();
-    let decide = async |limits: Limits, labels| {
-        tracker.decide(&tenant(), &limits, labels, START_MS).await.expect("no store")
+    let ha = request(&[&[("cluster", "c"), ("__replica__", "a")]]);
+    let decide = async |limits: Limits, body: &[u8]| {
+        tracker.decide(&tenant(), &limits, body, START_MS).await.expect("no store")
     };
-    assert_eq!(decide(Limits::default(), labels()).await, HaRequest::Off);
+    assert_eq!(decide(Limits::default(), &ha).await, HaRequest::Off);
     // Tracking is off, and the label goes nevertheless, as in Cortex.
-    assert_eq!(decide(limits(), labels()).await, HaRequest::Strip);
-    assert_eq!(decide(limits(), [None].into_iter()).await, HaRequest::NonHa);
+    assert_eq!(decide(limits(), &ha).await, HaRequest::Strip);
+    assert_eq!(decide(limits(), &request(&[&[("cluster", "c")]])).await, HaRequest::NonHa);
     let short = Limits { max_label_value_length: 0, ..limits() };
-    assert_eq!(decide(short, labels()).await, HaRequest::NonHa);
-    let none: [Option<HaLabels<'_>>; 0] = [];
-    let request = tracker.decide(&tenant(), &limits(), none.into_iter(), START_MS).await;
-    assert_eq!(request, Ok(HaRequest::Off));
+    assert_eq!(decide(short, &ha).await, HaRequest::NonHa);
+    assert_eq!(decide(limits(), &request(&[])).await, HaRequest::Off);
+    let damaged = tracker.decide(&tenant(), &limits(), &[0x0a, 5], START_MS).await;
+    assert!(matches!(damaged, Err(HaError::Unreadable(_))), "{damaged:?}");
 }
 
 #[tokio::test(start_paused = true)]

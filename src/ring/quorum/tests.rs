@@ -1,3 +1,5 @@
+//! The quorum against answers in every order, and against a model that counts anew.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -110,8 +112,8 @@ fn an_item_with_all_its_replicas_does_not_stand_for_one_without_any() {
     batches.assign(&place, Operation::Write, keys.into_iter()).expect("three each");
     let members: Vec<_> = batches.iter().map(|b| &place.members[b.member().index()]).collect();
     let mut quorum = Quorum::new(&batches);
-    for at in 0..4 {
-        assert_eq!(quorum.record(at, members[at], Ok(())), None, "the second item has one");
+    for (at, member) in members.iter().enumerate().take(4) {
+        assert_eq!(quorum.record(at, member, Ok(())), None, "the second item has one");
     }
     assert_eq!(quorum.record(4, members[4], Ok(())), Some(Ok(())));
     assert_eq!(quorum.record(5, members[5], Err(failed("late"))), None);

@@ -146,6 +146,11 @@ impl Passed {
         Self { path: path.to_owned(), headers: end_to_end(headers) }
     }
 
+    /// Sends it to another path of the same distributor.
+    pub fn set_path(&mut self, path: &str) {
+        path.clone_into(&mut self.path);
+    }
+
     /// The value of a header, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

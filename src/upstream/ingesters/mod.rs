@@ -221,6 +221,14 @@ impl Ingesters {
         }
     }
 
+    /// Waits for what is under way, late answers included: at the end of a process, once nothing
+    /// new is sent. It takes the remote timeout at the longest; giving up ends what is left.
+    pub async fn finish(&self) {
+        let mut tasks =
+            std::mem::take(&mut *self.0.tasks.lock().expect("no panic under this lock"));
+        while tasks.join_next().await.is_some() {}
+    }
+
     /// Batches under way to ingesters, those of answered requests included: what
     /// `-distributor.instance-limits.max-inflight-client-requests` bounds.
     pub fn in_flight(&self) -> u64 {

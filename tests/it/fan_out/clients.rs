@@ -63,7 +63,7 @@ async fn without_health_checks_only_the_ring_decides() {
 }
 
 #[tokio::test]
-async fn many_pushes_at_once_share_few_streams() {
+async fn pushes_one_after_the_other_share_a_stream() {
     let (tell, mut told) = super::super::pass_through::fake::channel();
     let fake = Fake::start(move |request: http::Request<h2::RecvStream>, mut respond| {
         let name = request.headers()["x-scope-orgid"].to_str().expect("ASCII").to_owned();

@@ -7,6 +7,7 @@ mod answers;
 mod clients;
 mod faults;
 pub mod prepared;
+mod tls;
 mod wire;
 
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use freehold::server::listen::Listener;
 use freehold::server::seam::{IngesterCalls, Work};
 use freehold::server::stream_auth::StreamKeys;
 use freehold::server::tenancy::Tenancy;
+use freehold::tls::ServerTls;
 use freehold::upstream::ingesters::config::IngesterClientConfig;
 use freehold::upstream::ingesters::{Ingesters, Pushing};
 use prometheus::proto::MetricFamily;
@@ -58,6 +60,10 @@ impl Node {
 
     /// `series_max` of 0 is no limit.
     async fn with(series_max: i64, stream_keys: StreamKeys) -> Self {
+        Self::behind(None, series_max, stream_keys).await
+    }
+
+    async fn behind(tls: Option<Arc<ServerTls>>, series_max: i64, stream_keys: StreamKeys) -> Self {
         let limits = Limits {
             max_series_per_user: series_max,
             max_series_per_metric: 0,
@@ -105,6 +111,7 @@ impl Node {
             send_message_bytes_max: 4 << 20,
         };
         let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
+        let listener = listener.with_tls(tls);
         let address = listener.local_address().expect("bound");
         let (drainer, drain) = Drainer::new();
         let health = HealthSwitch::new().await;

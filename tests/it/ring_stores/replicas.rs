@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freehold::distributor::ha::{
-    HaKvConfig, HaLabels, HaRequest, HaStoreKind, HaTracker, HaTrackerConfig,
-};
+use freehold::distributor::ha::{HaKvConfig, HaRequest, HaStoreKind, HaTracker, HaTrackerConfig};
 use freehold::limits::Limits;
 use freehold::ring::config::KvConfig;
 use freehold::ring::kv::KvClient;
 use freehold::ring::kv::prefix::PrefixWatch;
 use freehold::tenant::TenantId;
 use freehold::units::Millis;
+use freehold::wire::proto::cortexpb;
 use freehold::wire::replica_desc;
 use prometheus::Registry;
+use prost::Message as _;
 use tokio::task::JoinSet;
 
 use super::etcd_server::Etcd;
@@ -105,6 +105,19 @@ impl Followed {
     }
 }
 
+/// A write request of one series.
+fn request(cluster: &str, replica: &str) -> Vec<u8> {
+    let pair = |name: &str, value: &str| cortexpb::LabelPair {
+        name: name.as_bytes().to_vec(),
+        value: value.as_bytes().to_vec(),
+    };
+    let labels =
+        vec![pair("__name__", "m"), pair("__replica__", replica), pair("cluster", cluster)];
+    let series = cortexpb::TimeSeries { labels, ..cortexpb::TimeSeries::default() };
+    cortexpb::WriteRequest { timeseries: vec![series], ..cortexpb::WriteRequest::default() }
+        .encode_to_vec()
+}
+
 async fn set(kv: &KvClient, key: &str, value: &str) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     // A store that has just come back may refuse once or twice.
@@ -156,8 +169,8 @@ async fn check_an_election(store: KvConfig, kind: HaStoreKind) {
         .collect();
     let tenant = TenantId::parse("t").expect("tenant");
     let send = async |tracker: usize, replica: &str| {
-        let labels = [Some(HaLabels { cluster: "c/1", replica })].into_iter();
-        trackers[tracker].decide(&tenant, &limits, labels, now_ms()).await.expect("answered")
+        let body = request("c/1", replica);
+        trackers[tracker].decide(&tenant, &limits, &body, now_ms()).await.expect("answered")
     };
     assert_eq!(send(0, "a").await, HaRequest::Strip);
     assert!(matches!(send(1, "b").await, HaRequest::Deduped { .. }));
