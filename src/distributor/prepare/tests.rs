@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use prost::Message as _;
 
 use super::*;
+use crate::distributor::HistogramRule;
 use crate::wire::proto::cortexpb;
 
 mod examples;
