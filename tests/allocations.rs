@@ -161,9 +161,11 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
         Limits { ingestion_rate: 1e12, ingestion_burst_size: 1 << 40, ..Limits::default() };
     let distributor = Distributor::new(gate::Parts {
         config: gate::DistributorConfig::default(),
+        names: freehold::labels::NameScheme::Legacy,
         parity: false,
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
         peers: gate::Peers::Alone,
+        ha: gate::ha::HaTracker::off(),
         sink: gate::Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),
         clock: Clock::start(),
         recheck_period: std::time::Duration::from_secs(10),
@@ -173,8 +175,8 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
     let push = |series: u64| {
         let body = shared::request(0..series, 1_700_000_000_000);
         let body = snap::raw::Encoder::new().compress_vec(&body).expect("packs");
-        let write = gate::RemoteWrite {
-            protocol: freehold::wire::remote_write::Version::V1,
+        let write = gate::Received {
+            form: gate::Form::RemoteWrite(freehold::wire::remote_write::Version::V1),
             body: body.into(),
             request_id: String::new(),
             passed: Default::default(),

@@ -200,7 +200,12 @@ fn start_ha_tracker(
         true => config.kvstore.kv(),
         false => KvConfig::default(),
     };
-    let kv = KvClient::new(&store, &InMemoryKv::default(), Some(means.durations), "ha-tracker")?;
+    let kv = KvClient::new(
+        &store,
+        &InMemoryKv::default(),
+        Some(means.durations),
+        "distributor-hatracker",
+    )?;
     let (tracker, driver) = HaTracker::new(config, kv, means.registry)?;
     if let Some(driver) = driver {
         let mut drain = means.drain.clone();

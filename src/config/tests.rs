@@ -243,7 +243,7 @@ fn enforcement_without_the_count_is_refused_at_start_naming_both_flags() {
 }
 
 #[test]
-fn a_write_gate_needs_somebody_to_send_to_and_nobody_else_has_one() {
+fn a_write_gate_sends_to_a_distributor_or_to_the_ring_and_nobody_else_has_one() {
     let url = "-distributor.upstream-url=http://cortex:8080";
     let config = serve(&[
         "-target=distributor",
@@ -255,7 +255,9 @@ fn a_write_gate_needs_somebody_to_send_to_and_nobody_else_has_one() {
     assert_eq!(config.target, Target::Distributor);
     assert_eq!(config.distributor.ring.kvstore.etcd.endpoints, ["a:1"]);
     assert_eq!(config.distributor.ratelimit_headers, crate::distributor::RateLimitHeaders::Draft);
-    assert!(refused(&["-target=distributor"]).contains("-distributor.upstream-url"));
+    let ring = serve(&["-target=distributor", "-ring.store=etcd", "-etcd.endpoints=a:1"]);
+    assert!(!ring.distributor.upstream.is_set());
+    assert_eq!(ring.ingester.lifecycler.ring.replication_factor, 3);
     assert!(refused(&[url]).contains("-distributor.upstream-url"));
     let text = refused(&["-target=distributor", "-distributor.upstream-url=cortex:8080"]);
     assert!(text.contains("http://"), "{text}");

@@ -201,7 +201,8 @@ impl Distributor {
         let mut prepared = self.prepare(account, &replicas, &decoded.body, &counters)?;
         counters.received(&prepared.counts);
         let invalid = prepared.failure.take().map(|text| Partly::Invalid { text });
-        let mut has_losses = invalid.is_some() || prepared.has_losses();
+        // A replica's label that was taken off is not to be seen behind us again.
+        let mut has_losses = invalid.is_some() || prepared.has_losses() || replicas.rewrites();
         if prepared.is_empty() {
             return Ok(Answer::Taken { written: Written::default(), partly: invalid });
         }

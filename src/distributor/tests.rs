@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::limits::{IngestionRateStrategy, InstanceLimits as IngesterLimits};
+use crate::limits::{IngestionRateStrategy, InstanceLimits as IngesterLimits, Limits};
 use crate::ratelimit::RECHECK_PERIOD;
-use crate::wire::remote_write::packed;
+use crate::upstream::distributor::Passed;
+use crate::wire::remote_write::{Version, packed};
 use crate::wire::write_request::check;
 
 const SEC: i64 = 1_000_000_000;
@@ -53,6 +54,7 @@ impl Setup {
             parity: self.parity,
             overrides: Arc::clone(&overrides),
             peers: Peers::Alone,
+            ha: HaTracker::off(),
             sink: Sink::Local(sink),
             clock: Clock::start(),
             recheck_period: RECHECK_PERIOD,
@@ -71,8 +73,8 @@ fn at(steady_ns: i64) -> Now {
 
 impl Bench {
     async fn push(&self, body: &[u8], steady_ns: i64) -> Result<Answer, PushError> {
-        let write = RemoteWrite {
-            protocol: Version::V1,
+        let write = Received {
+            form: Form::RemoteWrite(Version::V1),
             body: packed(body).into(),
             request_id: "r-1".into(),
             passed: Passed::default(),

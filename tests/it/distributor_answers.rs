@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freehold::clock::{Clock, Now};
-use freehold::distributor::{Distributor, DistributorConfig, Parts, Peers, RemoteWrite, Sink};
+use freehold::distributor::{Distributor, DistributorConfig, Form, Parts, Peers, Received, Sink};
 use freehold::limits::{InstanceLimits, Limits, Overrides};
 use freehold::server::status::remote_write_answer;
 use freehold::tenant::TenantId;
@@ -19,9 +19,6 @@ use prost::Message as _;
 use serde_json::Value;
 
 use super::vectors;
-
-/// A request of metadata without a name is refused by validation, which is not applied yet.
-const WITHOUT_VALIDATION: &[&str] = &["metadata without a name"];
 
 /// Cases that speak of ingesters, or of a request that never becomes a push.
 fn is_elsewhere(case: &Value) -> bool {
@@ -47,6 +44,8 @@ fn distributor(setup: &Value) -> Distributor {
         parity: true,
         overrides: Arc::new(overrides),
         peers: Peers::Alone,
+        ha: freehold::distributor::ha::HaTracker::off(),
+        names: freehold::labels::NameScheme::Legacy,
         sink: Sink::Local(Arc::new(|tenant, _| {
             Box::pin(async move {
                 if tenant.as_str() == "held" {
@@ -60,9 +59,9 @@ fn distributor(setup: &Value) -> Distributor {
     })
 }
 
-fn write(body: &[u8]) -> RemoteWrite {
-    RemoteWrite {
-        protocol: Version::V1,
+fn write(body: &[u8]) -> Received {
+    Received {
+        form: Form::RemoteWrite(Version::V1),
         body: snap::raw::Encoder::new().compress_vec(body).expect("packs").into(),
         request_id: String::new(),
         passed: Passed::default(),
@@ -112,8 +111,7 @@ async fn limits_and_whole_requests_are_answered_as_by_cortexs_distributor() {
         let expect = &case["push_handler"];
         let is_same = (Some(status), Some(body.as_str()))
             == (expect["status"].as_u64(), expect["body"].as_str());
-        let is_same_expected = !WITHOUT_VALIDATION.contains(&name);
-        assert_eq!(is_same, is_same_expected, "{name} {setup}: {status} {body}, not {expect}");
+        assert!(is_same, "{name} {setup}: {status} {body}, not {expect}");
         seen += 1;
     }
     assert!(seen >= 15, "{seen}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use freehold::clock::{Clock, Now};
 use freehold::distributor::{
-    Answer, Distributor, DistributorConfig, Parts, Peers, PushError, RemoteWrite, Sink,
+    Answer, Distributor, DistributorConfig, Form, Parts, Peers, PushError, Received, Sink,
 };
 use freehold::limits::{IngestionRateStrategy, InstanceLimits, Limits, Overrides};
 use freehold::ring::kv::inmemory::InMemoryKv;
@@ -113,6 +113,8 @@ fn join(id: &str, store: &InMemoryKv, timeline: &Arc<Timeline>) -> Gate {
         parity: false,
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
         peers: Peers::Ring(Arc::clone(&ring)),
+        ha: freehold::distributor::ha::HaTracker::off(),
+        names: freehold::labels::NameScheme::Legacy,
         sink: Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),
         clock: Clock::start(),
         recheck_period: RECHECK_PERIOD,
@@ -124,8 +126,8 @@ impl Gate {
     /// Samples admitted of one push.
     async fn push(&self, body: &[u8], now: Now) -> u64 {
         let tenant = TenantId::parse("a").expect("a tenant");
-        let write = RemoteWrite {
-            protocol: Version::V1,
+        let write = Received {
+            form: Form::RemoteWrite(Version::V1),
             body: body.to_vec().into(),
             request_id: String::new(),
             passed: Passed::default(),

@@ -14,7 +14,7 @@ use freehold::server::drain::{Drain, Drainer};
 use freehold::server::http::{ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls, Tenant};
 use freehold::server::http::{router, serve};
 use freehold::server::listen::Listener;
-use freehold::server::seam::{DistributorCalls, RemoteWrite};
+use freehold::server::seam::{DistributorCalls, Received};
 use freehold::server::tenancy::Tenancy;
 use freehold::tenant::TenantId;
 use freehold::units::Millis;
@@ -27,7 +27,7 @@ use super::vectors;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Outcome = Result<Taken, PushError>;
-type Push = dyn Fn(&TenantId, RemoteWrite) -> Outcome + Send + Sync;
+type Push = dyn Fn(&TenantId, Received) -> Outcome + Send + Sync;
 
 struct Setup {
     push: Box<Push>,
@@ -45,13 +45,14 @@ struct Server {
 }
 
 impl Setup {
-    fn new(push: impl Fn(&TenantId, RemoteWrite) -> Outcome + Send + Sync + 'static) -> Self {
+    fn new(push: impl Fn(&TenantId, Received) -> Outcome + Send + Sync + 'static) -> Self {
         Self {
             push: Box::new(push),
             remote_write: RemoteWriteSettings {
                 v2_enabled: false,
                 accept_unknown_content_type: false,
                 body_bytes_max: 1000,
+                otlp_body_bytes_max: 1000,
                 body_wait: PATIENCE,
                 ratelimit_headers: RateLimitHeaders::Off,
             },

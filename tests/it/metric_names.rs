@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use freehold::clock::Clock;
 use freehold::distributor::{
-    Distributor, DistributorConfig, Parts, Peers, RemoteWrite, RequestKind, Sink,
+    Distributor, DistributorConfig, Form, Parts, Peers, Received, RequestKind, Sink,
 };
 use freehold::exposition::Families;
 use freehold::limits::{InstanceLimits, Limits, Overrides};
@@ -66,6 +66,8 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
         parity: false,
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
         peers: Peers::Alone,
+        ha: freehold::distributor::ha::HaTracker::off(),
+        names: freehold::labels::NameScheme::Legacy,
         sink: Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),
         clock: Clock::start(),
         recheck_period: Duration::from_secs(10),
@@ -90,8 +92,8 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
             ..Default::default()
         };
         let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec());
-        let write = RemoteWrite {
-            protocol: Version::V1,
+        let write = Received {
+            form: Form::RemoteWrite(Version::V1),
             body: body.expect("packs").into(),
             request_id: String::new(),
             passed: Passed::default(),

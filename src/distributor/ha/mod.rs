@@ -31,6 +31,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
 use crate::limits::Limits;
+use crate::ring::kv::inmemory::InMemoryKv;
 use crate::ring::kv::{KvClient, KvError};
 use crate::sync::Ordering;
 use crate::tenant::TenantId;
@@ -147,6 +148,13 @@ impl HaTracker {
         };
         let metrics = Metrics::register(registry)?;
         Ok(Self::with_jitter(config, kv, jitter_ms, metrics))
+    }
+
+    /// A tracker that is off, for a distributor without a process around it.
+    pub fn off() -> Arc<Self> {
+        let kv = KvClient::InMemory(InMemoryKv::default());
+        let metrics = Metrics::register(&Registry::new()).expect("the registry is a fresh one");
+        Self::with_jitter(&HaTrackerConfig::default(), kv, 0, metrics).0
     }
 
     fn with_jitter(

@@ -142,6 +142,11 @@ impl HaTracker {
 }
 
 impl HaRequest {
+    /// Whether series that go on may lose a label.
+    pub fn rewrites(&self) -> bool {
+        matches!(self, Self::Strip | Self::Mixed(_))
+    }
+
     /// How a request that goes on is prepared; `judge` ends in [`HaTracker::judge`].
     pub fn replicas<'a>(
         &self,

@@ -105,6 +105,7 @@ impl Node {
         let settings = Settings {
             tenancy: Tenancy::Header,
             stream_keys,
+            room: freehold::server::room::Room::new(1 << 30),
             upstream: None,
             stream_answer_within: Duration::from_secs(10),
             receive_message_bytes_max: 4 << 20,

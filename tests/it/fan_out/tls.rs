@@ -29,7 +29,9 @@ async fn ingesters_and_distributor_know_each_other_by_their_certificates() {
         client_auth_type: ClientAuth::RequireAndVerify,
         client_ca_file: gate_cert.clone(),
     };
-    let tls = tls::server("test", &config, "h2").expect("files").expect("a certificate");
+    let tls = tls::server("test", &config, tls::MinVersion::default(), "h2")
+        .expect("files")
+        .expect("a certificate");
     let node = Node::behind(Some(tls), 0, StreamKeys::default()).await;
     let ring = ring_of(&[node.address], 1, |_| String::new());
     for mut setup in Setup::both() {
