@@ -13,6 +13,7 @@ mod edges;
 mod following;
 mod ingester_ring;
 mod membership;
+mod readiness;
 mod shown;
 mod write_gate;
 
@@ -35,11 +36,11 @@ use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::Overrides;
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
+use crate::ring::Ring;
 use crate::ring::kv::KvSetupError;
 use crate::ring::kv::requests::RequestDurations;
-use crate::ring::lifecycler::{Lifecycler, LifecyclerHandle};
+use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::{self, Watcher};
-use crate::ring::{Ring, RingStatus};
 use crate::server::Drained;
 use crate::server::config::ServerConfigError;
 use crate::server::drain::{Drain, Drainer};
@@ -63,6 +64,7 @@ use distributors::{Member, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
 use membership::{Membership, follow_own_state};
+use readiness::{Readiness, follow_readiness};
 
 pub use write_gate::WriteGate;
 
@@ -73,8 +75,6 @@ const STORE_CALLS_MAX: usize = 256;
 /// What is added to the period of distributors' health checks (`ingester.client_cleanup_period`),
 /// so that each has made one: a check may take 2 s, and periods drift.
 const CLIENT_CLEANUP_MARGIN: Duration = Duration::from_secs(5);
-/// How often readiness is looked at for health checks.
-const HEALTH_PERIOD: Duration = Duration::from_millis(250);
 
 /// Why the app did not start, or ended otherwise than asked.
 #[derive(Debug, thiserror::Error)]
@@ -422,91 +422,6 @@ async fn listen(
     let listener = Listener::bind(address, connections_max).await;
     let listener = listener.map_err(|source| AppError::Listen { address, source })?;
     Ok(listener.with_tls(tls.clone()))
-}
-
-/// What `/ready` and the health checks go by.
-#[derive(Clone)]
-struct Readiness {
-    ingester: Arc<Ingester>,
-    ring: Arc<Ring>,
-    lifecycler: Option<LifecyclerHandle>,
-    store: Option<Arc<Store>>,
-    sidecar: Option<SidecarReadiness>,
-    clock: Clock,
-}
-
-impl Readiness {
-    fn check(&self) -> Result<(), String> {
-        if let Some(sidecar) = &self.sidecar {
-            sidecar.check().map_err(|reason| format!("Ingester not ready: {reason}"))?;
-        }
-        if !self.ingester.is_running() {
-            return Err("Ingester not ready: Starting".to_owned());
-        }
-        if self.store.as_ref().is_some_and(|store| !store.is_writable()) {
-            return Err("Ingester not ready: the store takes no writes".to_owned());
-        }
-        if let Some(reason) = ring_unread(&self.ring, self.clock.now().unix_ms) {
-            return Err(format!("Ingester not ready: {reason}"));
-        }
-        let Some(lifecycler) = &self.lifecycler else {
-            return Ok(());
-        };
-        lifecycler.readiness().map_err(|reason| format!("Ingester not ready: {reason}"))
-    }
-
-    /// A ring that cannot be read never stops pushes, so it is only told.
-    fn note(&self) -> Option<String> {
-        let expired = "the last good ring is too old, so limits go by series in memory";
-        ring_note(&self.ring, self.clock.now().unix_ms, expired)
-    }
-}
-
-/// Why a ring has never been read, if it has not.
-fn ring_unread(ring: &Ring, now_ms: i64) -> Option<String> {
-    let RingStatus::Unread(failing) = ring.status(now_ms) else { return None };
-    let cause = failing.map_or_else(String::new, |failing| format!(": {}", failing.error));
-    Some(format!("the ring has not been read{cause}"))
-}
-
-/// What is to be said of a ring that cannot be read now; `expired` is what that comes to when it
-/// has lasted too long.
-fn ring_note(ring: &Ring, now_ms: i64, expired: &str) -> Option<String> {
-    let (failing, in_force) = match ring.status(now_ms) {
-        RingStatus::Stale(failing) => (failing, "the last good ring is in force"),
-        RingStatus::Expired(failing) => (failing, expired),
-        RingStatus::Fresh | RingStatus::Unread(_) => return None,
-    };
-    let for_s = now_ms.saturating_sub(failing.since_ms) / 1000;
-    Some(format!("ring not read for {for_s} s, {in_force}: {}", failing.error))
-}
-
-fn follow_readiness(
-    readiness: Readiness,
-    health: HealthSwitch,
-    serve_after: Duration,
-    tasks: &mut JoinSet<()>,
-    mut drain: Drain,
-) {
-    // From now on, when we can be asked, and not from the start of the process' clock.
-    let serve_at = tokio::time::Instant::now() + serve_after;
-    tasks.spawn(async move {
-        let mut ticks = tokio::time::interval(HEALTH_PERIOD);
-        let mut serving = false;
-        loop {
-            // Both arms only wait.
-            tokio::select! {
-                () = drain.started() => return,
-                _ = ticks.tick() => {}
-            }
-            let waited = tokio::time::Instant::now() >= serve_at;
-            let ready = waited && readiness.check().is_ok();
-            if ready != serving {
-                health.set_serving(ready).await;
-                serving = ready;
-            }
-        }
-    });
 }
 
 fn start_passes(

@@ -6,7 +6,8 @@ use prometheus::Registry;
 
 use super::distributors::publisher;
 use super::membership::DescReader;
-use super::{AppError, RING_LAST_GOOD_MS, ring_note, ring_unread};
+use super::readiness::{ring_note, ring_unread};
+use super::{AppError, RING_LAST_GOOD_MS};
 use crate::admin::RingSource;
 use crate::clock::Clock;
 use crate::config::Config;

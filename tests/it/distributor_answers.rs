@@ -14,6 +14,7 @@ use freehold::tenant::TenantId;
 use freehold::upstream::distributor::Passed;
 use freehold::wire::proto::cortexpb;
 use freehold::wire::remote_write::Version;
+use freehold::wire::write_request::check;
 use futures_util::FutureExt as _;
 use prost::Message as _;
 use serde_json::Value;
@@ -81,7 +82,6 @@ fn samples(count: usize) -> Vec<u8> {
 #[tokio::test]
 async fn limits_and_whole_requests_are_answered_as_by_cortexs_distributor() {
     let file = vectors::read("errors");
-    let now = Now { unix_ms: 1_700_000_000_000, steady_ns: 1_000_000_000 };
     let tenant = |name: &str| TenantId::parse(name).expect("a tenant");
     let mut seen = 0;
     let cases = vectors::array(&file, "distributor_push").iter();
@@ -89,6 +89,10 @@ async fn limits_and_whole_requests_are_answered_as_by_cortexs_distributor() {
         let (name, setup) = (vectors::text(case, "name"), &case["setup"]);
         let distributor = distributor(setup);
         let count = |key: &str| setup[key].as_u64().unwrap_or(0) as usize;
+        let body = vectors::base64(&case["request_b64"]);
+        // Samples are of the time of the recording, if there are any.
+        let newest_ms = check(&body).map_or(0, |summary| summary.newest_ms);
+        let now = Now { unix_ms: newest_ms.max(1_700_000_000_000), steady_ns: 1_000_000_000 };
         let (held, other) = (tenant("held"), tenant("other"));
         let mut in_flight: Vec<_> = (0..count("inflight_before"))
             .map(|_| Box::pin(distributor.push(&held, write(&samples(1)), now)))
@@ -101,7 +105,6 @@ async fn limits_and_whole_requests_are_answered_as_by_cortexs_distributor() {
             assert!(pushed.is_ok());
             distributor.tick();
         }
-        let body = vectors::base64(&case["request_b64"]);
         let tenant = tenant(vectors::text(case, "tenant"));
         let outcome = distributor.push(&tenant, write(&body), now).await;
         let response = remote_write_answer(Version::V1, outcome);

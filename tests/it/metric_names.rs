@@ -79,6 +79,7 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
         samples: vec![cortexpb::Sample { timestamp_ms: 5, ..Default::default() }],
         exemplars: vec![cortexpb::Exemplar {
             labels: vec![label("trace", "1")],
+            timestamp_ms: 5,
             ..Default::default()
         }],
         ..Default::default()

@@ -156,10 +156,12 @@ pub fn now_ms() -> i64 {
 }
 
 fn announced(log: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let line = log.lines().find(|line| line.contains("\"grpc\""))?;
+    let line = log.lines().find(|line| line.contains("started; look at"))?;
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let address = |name: &str| line[name].as_str()?.parse().ok();
-    Some((address("http")?, address("grpc")?))
+    let http = address("http")?;
+    // A write gate takes no gRPC.
+    Some((http, address("grpc").unwrap_or(http)))
 }
 
 /// One HTTP/1 request on its own connection; an error if the other side went away.

@@ -16,6 +16,7 @@ use freehold::store::{Config, MatchOp, Matcher, Store, StoredValue, TimeRange};
 use freehold::tenant::TenantId;
 
 use super::process::{Freehold, Process, http, is_long, wait_for};
+use super::ring_stores::etcd_server::Etcd;
 
 /// Everybody's tenant without authentication: Debian's build of 2.42 sends no `headers`.
 const TENANT: &str = "fake";
@@ -166,6 +167,95 @@ async fn prometheus_finds_in_the_store_what_it_wrote() {
     let metadata = store.metadata(&tenant, Some(b"prometheus_tsdb_head_series"));
     assert_eq!(metadata.expect("metadata").len(), 1, "Prometheus describes its metrics");
     println!("{series} series in both; {samples} samples of {} series are equal", theirs.len());
+}
+
+/// A gate before three ingesters with all of it at RF 3: processes that share a ring in etcd.
+/// One ingester is killed and comes back; whatever two of the three have must be all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_gate_acknowledges_is_in_any_two_of_three_ingesters() {
+    if !is_installed() {
+        println!("skipped: no prometheus on PATH (apt-get install prometheus)");
+        return;
+    }
+    let Some(etcd) = Etcd::start().await else { return };
+    let scrapes = if is_long() { 60.0 } else { 12.0 };
+    let dir = tempfile::tempdir().expect("a directory");
+    let endpoints = format!("-etcd.endpoints={}", etcd.address());
+    let ring = [
+        "-auth.enabled=false",
+        "-ring.store=etcd",
+        &endpoints,
+        "-distributor.replication-factor=3",
+    ];
+    let home = |index: usize| dir.path().join(format!("ingester-{index}"));
+    let start = async |index: usize| {
+        std::fs::create_dir_all(home(index)).expect("a directory");
+        let id = format!("-ingester.lifecycler.ID=ingester-{index}");
+        let own = [
+            "-target=ingester",
+            &id,
+            "-ingester.lifecycler.addr=127.0.0.1",
+            "-ingester.min-ready-duration=0s",
+            "-ingester.final-sleep=0s",
+            "-ingester.join-after=0s",
+            "-ingester.heartbeat-period=1s",
+        ];
+        let ingester = Freehold::start(&home(index), &[&own[..], &ring[..]].concat()).await;
+        ingester.wait_ready().await;
+        ingester
+    };
+    let mut ingesters = Vec::new();
+    for index in 0..3 {
+        ingesters.push(start(index).await);
+    }
+    let own = ["-target=distributor", "-distributor.client-cleanup-period=1s"];
+    let gate = Freehold::start(dir.path(), &[&own[..], &ring[..]].concat()).await;
+    let explain = || gate.process.log();
+    let members = "cortex_ring_members{name=\"ingester\",state=\"ACTIVE\"}";
+    wait_for(explain, async || gate.metric(members).await.filter(|&active| active == 3.0)).await;
+    gate.wait_ready().await;
+
+    let port = free_port();
+    let (writes, _) = configurations(&gate, port);
+    let prometheus = Prometheus::start(dir.path(), "writer", &writes, port).await;
+    let explain = || prometheus.process.log() + &gate.process.log();
+    let scraped_times = async |wanted: f64| {
+        let count = "count_over_time(up{job=\"freehold\"}[10m])";
+        wait_for(explain, async || prometheus.number(count).await.filter(|&n| n >= wanted)).await;
+    };
+    scraped_times(scrapes / 3.0).await;
+    ingesters[2].process.kill();
+    scraped_times(scrapes * 2.0 / 3.0).await;
+    ingesters[2] = start(2).await;
+    scraped_times(scrapes).await;
+
+    let end_ms = now_ms();
+    let theirs = scraped(&prometheus.query("{__name__=~\".+\"}[10m]", end_ms).await);
+    let sent = "prometheus_remote_storage_queue_highest_sent_timestamp_seconds";
+    let all_sent = (end_ms + MARGIN_MS) as f64 / 1000.0;
+    wait_for(explain, async || prometheus.metric(sent).await.filter(|&at| at >= all_sent)).await;
+    let failed = prometheus.metric("prometheus_remote_storage_samples_failed_total").await;
+    assert_eq!(failed, Some(0.0), "{}", prometheus.process.log());
+    drop(ingesters);
+
+    let stores: Vec<_> = (0..3)
+        .map(|index| {
+            let config = Config { path: home(index).join("data"), ..Config::default() };
+            stored(&Store::open(config).expect("the store opens"), end_ms)
+        })
+        .collect();
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        let mut both = stores[one].clone();
+        for (labels, samples) in &stores[other] {
+            both.entry(labels.clone()).or_default().extend(samples);
+        }
+        let samples = compare(&theirs, &both, end_ms);
+        println!("ingesters {one} and {other}: {samples} samples of {} series", theirs.len());
+    }
+    let held: Vec<usize> =
+        stores.iter().map(|store| store.values().map(|s| s.len()).sum()).collect();
+    println!("samples of each ingester: {held:?}");
+    assert!(held[2] < held[0], "the third was away: {held:?}");
 }
 
 /// Every sample that one side has the other has, with the same bits.
