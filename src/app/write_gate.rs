@@ -112,7 +112,11 @@ impl WriteGate {
         serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
-            upstream = config.distributor.upstream.url, "started; look at /ready and /metrics"
+            to = match config.distributor.upstream.url.as_str() {
+                "" => "the ingesters of the ring",
+                url => url,
+            },
+            "started; look at /ready and /metrics"
         );
         Ok(Self { http_address, distributor, clock, member, ingesters, drainer, tasks })
     }

@@ -211,7 +211,7 @@ async fn what_a_gate_acknowledges_is_in_any_two_of_three_ingesters() {
     let own = ["-target=distributor", "-distributor.client-cleanup-period=1s"];
     let gate = Freehold::start(dir.path(), &[&own[..], &ring[..]].concat()).await;
     let explain = || gate.process.log();
-    let members = "cortex_ring_members{name=\"ingester\",state=\"ACTIVE\"}";
+    let members = "freehold_ring_healthy_instances{name=\"ingester\"}";
     wait_for(explain, async || gate.metric(members).await.filter(|&active| active == 3.0)).await;
     gate.wait_ready().await;
 
