@@ -249,7 +249,7 @@ async fn push_stream(client: SendRequest<Bytes>, numbers: impl Iterator<Item = u
     for number in numbers {
         let request = cortexpb::WriteRequest::decode(&*write_request(number)).expect("sound");
         let message = cortexpb::StreamWriteRequest {
-            tenant_id: b"bench".to_vec().into(),
+            tenant_id: b"bench".to_vec(),
             request: Some(request),
             ..Default::default()
         };
