@@ -295,6 +295,7 @@ impl Distributor {
             if matches!(request, HaRequest::Mixed(_)) {
                 self.ha.count_non_ha(tenant, scratch.observed.samples_without_replica);
             }
+            scratch.trim();
             prepared
         });
         match &prepared {

@@ -64,6 +64,19 @@ pub struct Scratch {
     pub observed: Observed,
 }
 
+/// Most bytes of labels that a scratch keeps from one request to the next; a thousand times a
+/// usual series. Each thread that takes writes has a scratch.
+const BYTES_KEPT_MAX: usize = 1 << 20;
+
+impl Scratch {
+    /// Gives back what an uncommonly large request took.
+    pub fn trim(&mut self) {
+        if self.arena.capacity() > BYTES_KEPT_MAX {
+            *self = Self::default();
+        }
+    }
+}
+
 /// Memory for the series at hand.
 #[derive(Debug, Default)]
 struct Work {
