@@ -180,6 +180,7 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
             body: body.into(),
             request_id: String::new(),
             passed: Default::default(),
+            room: None,
         };
         let now = Now { unix_ms: 1_700_000_000_000, steady_ns: 1_000_000_000 };
         allocations(|| {

@@ -24,6 +24,7 @@ use crate::labels::NameScheme;
 use crate::limits::reload;
 use crate::limits::{Limits, LimitsError, Support};
 use crate::ring;
+use crate::ring::config::KvStoreKind;
 use crate::server::config::{ServerConfig, ServerConfigError};
 use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
@@ -118,6 +119,11 @@ pub enum ConfigError {
     Server(#[from] ServerConfigError),
     #[error(transparent)]
     Distributor(#[from] DistributorConfigError),
+    #[error(
+        "-target=distributor has nobody to send to: set -distributor.upstream-url, or -ring.store \
+         to etcd, consul, file or http, where the ingesters' ring is"
+    )]
+    NoWayOn,
     #[error("-distributor.upstream-url is for -target=distributor; this target stores by itself")]
     UpstreamUnused,
     #[error(transparent)]
@@ -179,8 +185,13 @@ impl Config {
         self.server.validate()?;
         self.distributor.validate(self.limits.ha_tracker_failover_timeout)?;
         self.ingester_client.validate()?;
-        if self.target != Target::Distributor && self.distributor.upstream.is_set() {
+        let is_gate = self.target == Target::Distributor;
+        if !is_gate && self.distributor.upstream.is_set() {
             return Err(ConfigError::UpstreamUnused);
+        }
+        let store = self.ingester.lifecycler.ring.kvstore.store;
+        if is_gate && !self.distributor.upstream.is_set() && store == KvStoreKind::InMemory {
+            return Err(ConfigError::NoWayOn);
         }
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;

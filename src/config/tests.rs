@@ -255,6 +255,7 @@ fn a_write_gate_sends_to_a_distributor_or_to_the_ring_and_nobody_else_has_one() 
     assert_eq!(config.target, Target::Distributor);
     assert_eq!(config.distributor.ring.kvstore.etcd.endpoints, ["a:1"]);
     assert_eq!(config.distributor.ratelimit_headers, crate::distributor::RateLimitHeaders::Draft);
+    assert!(refused(&["-target=distributor"]).contains("-distributor.upstream-url"));
     let ring = serve(&["-target=distributor", "-ring.store=etcd", "-etcd.endpoints=a:1"]);
     assert!(!ring.distributor.upstream.is_set());
     assert_eq!(ring.ingester.lifecycler.ring.replication_factor, 3);

@@ -54,7 +54,7 @@ pub use config::{
 pub use counters::RequestKind;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
 pub use rates::{Peers, Refused};
-pub use received::{Form, Received, Unreadable};
+pub use received::{Form, Received, RoomFor, Unreadable};
 pub use replicas::Dropped;
 pub use sink::{LocalPush, RingSink, Sink, SinkError};
 
@@ -337,11 +337,15 @@ fn refusal(outcome: &Result<Answer, PushError>) -> Option<(Kind, &'static str, C
             let (kind, reason) = match error {
                 PushError::Overload(overload) => (Kind::Instance, overload.reason()),
                 PushError::OverRate(refused) => (Kind::Rate, refused.reason),
+                PushError::Unreadable(Unreadable::NoRoom) => (Kind::Instance, "no room"),
                 PushError::Unreadable(_) => (Kind::Invalid, "unreadable"),
                 // Every replica but one sends such samples all the time.
                 PushError::Dropped(Dropped::Deduped(_)) => return None,
                 PushError::Dropped(_) => (Kind::Invalid, "replica"),
                 PushError::Unfit(_) => (Kind::Invalid, "unfit"),
+                PushError::Sink(SinkError::Told { status: 400..500, .. }) => {
+                    (Kind::Sink, "refused further in")
+                }
                 PushError::Sink(_) => (Kind::Sink, "not stored"),
             };
             return Some((kind, reason, error.to_string().into()));

@@ -1,5 +1,7 @@
 //! A write as it was received, and its body as the one form that all else here reads.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::distributor::DistributorConfig;
@@ -9,8 +11,11 @@ use crate::wire::otlp::{OtlpError, OtlpHeaders, OtlpOptions, decode_otlp};
 use crate::wire::remote_write::{self, Options, RemoteWriteError, Version};
 use crate::wire::write_request::Summary;
 
+/// Asks whoever holds a body for room for so many bytes in all; `false` where there is none.
+pub type RoomFor = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+
 /// One write as it was received.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Received {
     pub form: Form,
     /// Compressed still.
@@ -19,6 +24,8 @@ pub struct Received {
     pub request_id: String,
     /// What goes on beside the body, where it goes on as it is.
     pub passed: Passed,
+    /// For the body and what it unpacks to; `None` where nobody counts.
+    pub room: Option<RoomFor>,
 }
 
 /// How a body is to be read.
@@ -39,6 +46,9 @@ pub enum Unreadable {
     RemoteWrite(#[from] RemoteWriteError),
     #[error(transparent)]
     Otlp(#[from] OtlpError),
+    /// For now: the sender is to try again.
+    #[error("too many bytes of requests under way")]
+    NoRoom,
 }
 
 /// The bytes of a `cortexpb.WriteRequest`, and what they hold.
@@ -50,11 +60,21 @@ pub(super) struct Decoded {
 }
 
 impl Received {
+    /// Reads the body. What it unpacks to stays charged beside it until the request is answered.
     pub(super) fn decode(
         &self,
         config: &DistributorConfig,
         limits: &Limits,
     ) -> Result<Decoded, Unreadable> {
+        let decoded = self.read(config, limits)?;
+        let bytes = self.body.len() + decoded.body.len();
+        match &self.room {
+            Some(room_for) if !room_for(bytes) => Err(Unreadable::NoRoom),
+            _ => Ok(decoded),
+        }
+    }
+
+    fn read(&self, config: &DistributorConfig, limits: &Limits) -> Result<Decoded, Unreadable> {
         match &self.form {
             Form::RemoteWrite(version) => {
                 let options = Options {

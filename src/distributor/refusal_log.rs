@@ -52,6 +52,14 @@ impl Default for RefusalLog {
     }
 }
 
+/// Longest text of a line, in bytes: a sender decides how long its labels are.
+const TEXT_BYTES_MAX: usize = 2048;
+
+/// As much of a text as goes to the log.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
 impl RefusalLog {
     /// Tells of a refusal, if its kind has a line left.
     pub fn tell(&self, refusal: Refusal<'_>, now: Now) {
@@ -59,7 +67,7 @@ impl RefusalLog {
         tracing::warn!(
             tenant = refusal.tenant.as_str(),
             reason = refusal.reason,
-            error = refusal.text,
+            error = cut(refusal.text),
             request_id = refusal.request_id,
             untold,
             "write refused"
@@ -91,5 +99,6 @@ mod tests {
         assert_eq!(log.may_tell(Kind::Sink, at(1)), Some(0));
         assert_eq!(log.may_tell(Kind::Rate, at(2)), Some(990));
         assert_eq!(log.may_tell(Kind::Rate, at(2)), None);
+        assert_eq!((cut("short"), cut(&"ä".repeat(5000)).len()), ("short", TEXT_BYTES_MAX));
     }
 }

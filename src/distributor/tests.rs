@@ -78,6 +78,7 @@ impl Bench {
             body: packed(body).into(),
             request_id: "r-1".into(),
             passed: Passed::default(),
+            room: None,
         };
         self.distributor.push(&tenant(), write, at(steady_ns)).await
     }

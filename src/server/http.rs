@@ -3,7 +3,7 @@
 //! Bodies are bounded in size and in time before a service sees them, and errors look as Go's
 //! `http.Error` writes them. Pages and read paths of other rooms are merged into the router.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Request, header, request::Parts};
@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{ConnectInfo, FromRequestParts, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,11 +24,11 @@ use super::Drained;
 use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
-use super::room::{Held, Room};
+use super::room::{Held, NoRoom, Room};
 use super::seam::{DistributorCalls, Form, Received, RequestKind};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
 use super::tenancy::Tenancy;
-use crate::distributor::RateLimitHeaders;
+use crate::distributor::{RateLimitHeaders, RoomFor};
 use crate::tenant::{TenantId, TenantIdError};
 use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
@@ -36,6 +36,9 @@ use crate::wire::remote_write::{Accepted, Headers, Version};
 /// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
 /// fit many times; a larger head is answered 431.
 const HEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Charged for a body before any of it has come.
+const FIRST_CHARGE_BYTES: usize = 64 << 10;
 
 /// Remote write as the HTTP edge treats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +245,7 @@ impl HttpEdge {
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
         let bytes_max = self.remote_write.body_bytes_max;
         // A name that is none is told of before a body of version 2, and after one of version 1.
-        let (tenant, (body, _held)) = match protocol {
+        let (tenant, (body, held)) = match protocol {
             Version::V1 => {
                 let body = self.read_body(body, bytes_max).await?;
                 (TenantId::parse(&name).map_err(|e| http_error(500, &e.to_string()))?, body)
@@ -252,7 +255,7 @@ impl HttpEdge {
                 (tenant, self.read_body(body, bytes_max).await?)
             }
         };
-        self.push(tenant, Form::RemoteWrite(protocol), head, body).await
+        self.push(tenant, Form::RemoteWrite(protocol), head, body, held).await
     }
 
     /// OTLP metrics. As in Cortex, a request is counted once its body could be read; the kind is
@@ -270,8 +273,8 @@ impl HttpEdge {
             content_type: header_text(headers, header::CONTENT_TYPE),
             content_encoding: header_text(headers, header::CONTENT_ENCODING),
         };
-        let (body, _held) = self.read_body(body, self.remote_write.otlp_body_bytes_max).await?;
-        self.push(tenant, form, head, body).await
+        let (body, held) = self.read_body(body, self.remote_write.otlp_body_bytes_max).await?;
+        self.push(tenant, form, head, body, held).await
     }
 
     async fn push(
@@ -280,6 +283,7 @@ impl HttpEdge {
         form: Form,
         head: &Parts,
         body: Bytes,
+        held: Held,
     ) -> Result<Response, Response> {
         let headers = &head.headers;
         let Some(distributor) = &self.distributor else {
@@ -294,6 +298,7 @@ impl HttpEdge {
             body,
             request_id: request_id(headers),
             passed: Passed::new(head.uri.path(), headers),
+            room: Some(room_for(held)),
         };
         let outcome = (distributor.push)(tenant.clone(), write).await;
         let mut response = remote_write_answer(protocol, outcome);
@@ -306,15 +311,15 @@ impl HttpEdge {
         Ok(response)
     }
 
-    /// A body, charged to the room before it is read. One that does not tell its length is
-    /// charged as the largest until it is there.
+    /// A body, charged to the room as it arrives: who announces much and sends little takes
+    /// little. What finds no room is refused at once, so nobody holds some and waits for more.
     async fn read_body(&self, body: Body, bytes_max: usize) -> Result<(Bytes, Held), Response> {
         let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
-        let charged = announced.unwrap_or(usize::MAX).min(bytes_max);
-        let held = self.room.hold(charged, None).await;
+        let first = announced.unwrap_or(usize::MAX).min(bytes_max).min(FIRST_CHARGE_BYTES);
+        let held = self.room.hold(first, None).await;
         let mut held = held.map_err(|error| http_error(503, &error.to_string()))?;
-        let body = read_body(body, bytes_max, self.remote_write.body_wait).await?;
-        held.shrink_to(body.len());
+        let wait = self.remote_write.body_wait;
+        let body = read_charged(body, bytes_max, wait, |bytes| held.grow_to(bytes)).await?;
         Ok((body, held))
     }
 
@@ -369,6 +374,16 @@ pub(super) async fn read_body(
     bytes_max: usize,
     wait: Duration,
 ) -> Result<Bytes, Response> {
+    read_charged(body, bytes_max, wait, |_| Ok(())).await
+}
+
+/// The same; `charge` hears of the bytes so far before more are read.
+async fn read_charged(
+    mut body: Body,
+    bytes_max: usize,
+    wait: Duration,
+    mut charge: impl FnMut(usize) -> Result<(), NoRoom>,
+) -> Result<Bytes, Response> {
     let too_large = |len_bytes: u64| {
         http_error(400, &format!("received message larger than max ({len_bytes} vs {bytes_max})"))
     };
@@ -377,12 +392,35 @@ pub(super) async fn read_body(
     {
         return Err(too_large(len_bytes));
     }
-    let reading = Limited::new(body, bytes_max).collect();
-    match tokio::time::timeout(wait, reading).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max as u64 + 1)),
-        Ok(Err(_)) => Err(http_error(CLIENT_CLOSED_REQUEST, "context canceled")),
-        // A sender drops its samples on a 4xx; this one had only too little time.
-        Err(_) => Err(http_error(503, "the request body did not arrive in time")),
-    }
+    let reading = async {
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| http_error(CLIENT_CLOSED_REQUEST, "context canceled"))?;
+            let Ok(part) = frame.into_data() else { continue };
+            bytes += part.len();
+            if bytes > bytes_max {
+                return Err(too_large(bytes_max as u64 + 1));
+            }
+            charge(bytes).map_err(|error| http_error(503, &error.to_string()))?;
+            parts.push(part);
+        }
+        Ok(match parts.as_slice() {
+            [] => Bytes::new(),
+            [part] => part.clone(),
+            parts => parts.concat().into(),
+        })
+    };
+    // A sender drops its samples on a 4xx; this one had only too little time.
+    tokio::time::timeout(wait, reading)
+        .await
+        .unwrap_or_else(|_| Err(http_error(503, "the request body did not arrive in time")))
+}
+
+/// Charges what a body unpacks to where the body is charged.
+fn room_for(held: Held) -> RoomFor {
+    let held = Mutex::new(held);
+    Arc::new(move |bytes| {
+        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.grow_to(bytes).is_ok()
+    })
 }

@@ -311,6 +311,7 @@ impl From<distributor::PushError> for Refusal {
                 (error.status(), None)
             }
             distributor::PushError::Unreadable(Unreadable::Otlp(_)) => (400, None),
+            distributor::PushError::Unreadable(Unreadable::NoRoom) => (SERVICE_UNAVAILABLE, None),
             distributor::PushError::Dropped(dropped) => (dropped_status(&dropped), None),
             distributor::PushError::Unfit(PrepareError::MetricNameMissing { .. }) => (500, None),
             distributor::PushError::Unfit(_) => (400, None),

@@ -66,6 +66,7 @@ fn write(body: &[u8]) -> Received {
         body: snap::raw::Encoder::new().compress_vec(body).expect("packs").into(),
         request_id: String::new(),
         passed: Passed::default(),
+        room: None,
     }
 }
 

@@ -131,6 +131,7 @@ impl Gate {
             body: body.to_vec().into(),
             request_id: String::new(),
             passed: Passed::default(),
+            room: None,
         };
         match self.distributor.push(&tenant, write, now).await {
             Ok(Answer::Taken { partly: None, .. }) => SAMPLES_PER_PUSH,

@@ -98,6 +98,7 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
             body: body.expect("packs").into(),
             request_id: String::new(),
             passed: Passed::default(),
+            room: None,
         };
         let tenant = TenantId::parse("a").expect("a tenant");
         distributor.came(RequestKind::V1);

@@ -9,8 +9,9 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "target",
             "target",
-            "What runs here: all; or ingester, behind Cortex's distributors and with its ring defaults \
-             (replication factor 3, 15s until ready, 30s after LEAVING).",
+            "What runs here: all; ingester, behind distributors; or distributor, before Cortex's distributors \
+             or the ring's ingesters. The last two have Cortex's ring defaults (replication factor 3, for an \
+             ingester 15s until ready and 30s after LEAVING).",
         ),
         flag(
             "auth.enabled",

@@ -13,10 +13,6 @@ use crate::wire::proto::cortexpb;
 use crate::wire::write_request::Sample;
 use crate::wire::writer::{push_counted, push_double, push_integer, push_sample};
 
-/// How many times the bound of a received message the labels of a translated one may have: as
-/// for remote write 2.0, whose symbols repeat as attributes do.
-const EXPANSION_MAX: usize = 8;
-
 /// A label set under construction. An empty value is no label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LabelSet(BTreeMap<String, String>);
@@ -107,7 +103,7 @@ impl Output {
             metadata: Vec::new(),
             families: HashMap::new(),
             label_bytes: 0,
-            label_bytes_max: recv_bytes_max.saturating_mul(EXPANSION_MAX),
+            label_bytes_max: recv_bytes_max,
             bytes_max: recv_bytes_max,
         }
     }
