@@ -410,10 +410,11 @@ async fn read_charged(
             parts => parts.concat().into(),
         })
     };
-    // A sender drops its samples on a 4xx; this one had only too little time.
-    tokio::time::timeout(wait, reading)
-        .await
-        .unwrap_or_else(|_| Err(http_error(503, "the request body did not arrive in time")))
+    match tokio::time::timeout(wait, reading).await {
+        Ok(read) => read,
+        // A sender drops its samples on a 4xx; this one had only too little time.
+        Err(_) => Err(http_error(503, "the request body did not arrive in time")),
+    }
 }
 
 /// Charges what a body unpacks to where the body is charged.
