@@ -7,10 +7,11 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{FILE_BYTES_MAX, Overrides};
 use crate::limits::user_overrides::{self, Change, EditError, Told};
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 use crate::tenant::TenantId;
 
 /// Edits begun anew because somebody else changed the file meanwhile. Nobody does so as fast as
