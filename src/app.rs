@@ -457,10 +457,8 @@ fn serve_grpc(
 ) {
     let (config, drain) = (Arc::clone(config), drain.clone());
     tasks.spawn(async move {
-        match grpc::serve(listener, edge, &config.server, drain).await {
-            Ok(Drained::Whole) => {}
-            Ok(Drained::Cut) => tracing::warn!("gRPC calls were cut off at the end of the drain"),
-            Err(error) => tracing::error!(%error, "the gRPC listener ended"),
+        if grpc::serve(listener, edge, &config.server, drain).await == Drained::Cut {
+            tracing::warn!("gRPC calls were cut off at the end of the drain");
         }
     });
 }

@@ -17,10 +17,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
-use tokio::task::JoinSet;
 use tower::Service as _;
 
-use super::Drained;
 use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
@@ -28,6 +26,7 @@ use super::room::{Held, NoRoom, Room};
 use super::seam::{DistributorCalls, Form, Received, RequestKind};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
 use super::tenancy::Tenancy;
+use super::{Drained, connections};
 use crate::distributor::{RateLimitHeaders, RoomFor};
 use crate::tenant::{TenantId, TenantIdError};
 use crate::upstream::distributor::Passed;
@@ -127,30 +126,17 @@ pub async fn serve(
     listener: Listener,
     router: Router,
     config: &ServerConfig,
-    mut drain: Drain,
+    drain: Drain,
 ) -> Drained {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(config.http_server_idle_timeout.as_duration())
         .max_buf_size(HEAD_BYTES_MAX);
-    // Closed when dropped, at the end of this function.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // All arms are cancel-safe: nothing is accepted, or reaped, by a dropped one.
-            () = drain.started() => break,
-            connection = listener.accept() => {
-                connections.spawn(serve_one(http.clone(), connection, router.clone(), drain.clone()));
-            }
-            Some(_) = connections.join_next() => {}
-        }
-    }
-    drop(listener);
-    let all_answered = async { while connections.join_next().await.is_some() {} };
-    match tokio::time::timeout(config.graceful_shutdown_timeout.as_duration(), all_answered).await {
-        Ok(()) => Drained::Whole,
-        Err(_) => Drained::Cut,
-    }
+    let grace = config.graceful_shutdown_timeout.as_duration();
+    connections::serve(listener, drain, grace, |connection, drain| {
+        serve_one(http.clone(), connection, router.clone(), drain)
+    })
+    .await
 }
 
 async fn serve_one(http: http1::Builder, connection: Connection, router: Router, mut drain: Drain) {

@@ -11,14 +11,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::{Stream, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use crate::tls::ServerTls;
 
@@ -39,7 +37,8 @@ pub struct Listener {
 /// One connection; it gives its place back when it is dropped.
 pub struct Connection {
     wire: Wire,
-    info: TcpConnectInfo,
+    /// Unknown when the peer had gone before it was accepted.
+    peer: Option<SocketAddr>,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -87,7 +86,7 @@ impl Listener {
                         continue;
                     }
                     return Connection {
-                        info: stream.connect_info(),
+                        peer: stream.peer_addr().ok(),
                         wire: self.wire(stream),
                         _place: place,
                     };
@@ -107,19 +106,12 @@ impl Listener {
             timeout: Box::pin(sleep(HANDSHAKE_MAX)),
         }
     }
-
-    pub(super) fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> {
-        stream::unfold(self, |listener| async {
-            let connection = listener.accept().await;
-            Some((Ok(connection), listener))
-        })
-    }
 }
 
 impl Connection {
     /// Unknown when the peer has already gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.info.remote_addr()
+        self.peer
     }
 
     /// The handshake, until it is over; then at once what bytes go through.
@@ -155,14 +147,6 @@ type Open<'a> = Pin<&'a mut dyn Duplex>;
 trait Duplex: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
-
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.info.clone()
-    }
-}
 
 impl AsyncRead for Connection {
     fn poll_read(

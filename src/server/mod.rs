@@ -9,6 +9,7 @@
 //! when all calls are over or the drain's time is.
 
 pub mod config;
+mod connections;
 pub mod drain;
 pub mod grpc;
 pub mod http;

@@ -41,9 +41,13 @@ const BACKOFF_JITTER: f64 = 0.2;
 /// After how long without an answer a call asks whether its connection still leads anywhere: half
 /// of the time that Cortex's distributors wait, and ten times what a push takes on a bad day.
 pub const SUSPICIOUS_AFTER: Duration = Duration::from_secs(1);
-/// How long a connection that is suspected may leave a ping unanswered, and be silent altogether. A sound process answers pings whatever its handlers do; three
-/// retransmissions of a lost packet and the longest pauses of a garbage collector fit.
+/// How long a connection that is suspected may leave a ping unanswered, and be silent altogether.
+/// A sound process answers pings whatever its handlers do; three retransmissions of a lost packet
+/// and the longest pauses of a garbage collector fit.
 const SUSPECT_SILENT_MAX: Duration = Duration::from_secs(3);
+/// A silence is waited for in so many parts. When we ourselves are stopped, or get no processor,
+/// just one of them passes meanwhile, and the answer is read in the next.
+const SILENCE_PARTS: u32 = 4;
 /// Least time between two pings. Cortex's server hangs up on the third that comes less than 10 s
 /// after another while it has nothing to say.
 const PING_REST: Duration = Duration::from_secs(12);
@@ -232,14 +236,18 @@ impl Pulse {
     /// Waits for the answer as long as anything at all comes: it may be behind a long one.
     async fn ping(&mut self, silent_max: Duration) -> Result<(), WireError> {
         self.pings.send_ping(Ping::opaque()).map_err(WireError::Http2)?;
-        loop {
-            let heard = self.heard.bytes();
-            match timeout(silent_max, poll_fn(|cx| self.pings.poll_pong(cx))).await {
-                Ok(answered) => return answered.map(|_| ()).map_err(WireError::Http2),
-                Err(_) if self.heard.bytes() != heard => {}
-                Err(_) => return Err(WireError::PingTimeout(silent_max)),
+        let mut heard = self.heard.bytes();
+        let mut silent_parts = 0;
+        while silent_parts < SILENCE_PARTS {
+            let pong = poll_fn(|cx| self.pings.poll_pong(cx));
+            if let Ok(answered) = timeout(silent_max / SILENCE_PARTS, pong).await {
+                return answered.map(|_| ()).map_err(WireError::Http2);
             }
+            let bytes = self.heard.bytes();
+            silent_parts = if bytes == heard { silent_parts + 1 } else { 0 };
+            heard = bytes;
         }
+        Err(WireError::PingTimeout(silent_max))
     }
 }
 

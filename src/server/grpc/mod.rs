@@ -28,6 +28,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use prost::Message;
+use tokio::time::timeout_at;
 use tonic::Code;
 use tonic::body::Body;
 use tonic_health::server::HealthService;
@@ -144,6 +145,21 @@ impl Edge {
         {
             return forward::push(&self, upstream, request).await;
         }
+        let until = deadline(request.headers());
+        let answered = self.answer_here(request);
+        match until {
+            None => answered.await,
+            Some(until) => timeout_at(until, answered).await.unwrap_or_else(|_| {
+                let text = "context deadline exceeded".to_owned();
+                Err(GrpcStatus::new(Code::DeadlineExceeded, text))
+            }),
+        }
+    }
+
+    async fn answer_here(
+        self: Arc<Self>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, GrpcStatus> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         match path {

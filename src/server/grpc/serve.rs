@@ -1,12 +1,21 @@
 //! Serving gRPC connections, until the drain and through it.
+//!
+//! hyper serves them and not tonic's server, which has a deadline of its own for every call with a
+//! `grpc-timeout` and answers CANCELLED when it fires before ours; nothing turns that off.
 
-use tonic::transport::Server;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tonic::body::Body;
+use tower::Service;
 
 use super::GrpcEdge;
-use crate::server::Drained;
 use crate::server::config::ServerConfig;
 use crate::server::drain::Drain;
-use crate::server::listen::Listener;
+use crate::server::listen::{Connection, Listener};
+use crate::server::{Drained, connections};
 
 /// What one call may have sent that nobody has read. It is also what one stream can move per
 /// round trip; a push of 1000 series is a tenth of it.
@@ -22,37 +31,49 @@ const HEAD_BYTES_MAX: u32 = 1 << 20;
 const RESETS_UNSEEN_MAX: usize = 1000;
 
 /// Serves until the drain starts, then until all calls have ended or the drain's time is over.
-///
-/// What is open after that ends when the runtime does: its clients see a broken connection, and
-/// nothing of it was answered.
 pub async fn serve(
     listener: Listener,
     edge: GrpcEdge,
     config: &ServerConfig,
-    mut drain: Drain,
-) -> Result<Drained, tonic::transport::Error> {
+    drain: Drain,
+) -> Drained {
     let streams_max = config.grpc_server_max_concurrent_streams;
-    let mut signal = drain.clone();
-    let serving = Server::builder()
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
         .max_concurrent_streams((streams_max > 0).then_some(streams_max))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_max_header_list_size(HEAD_BYTES_MAX)
-        .http2_max_pending_accept_reset_streams(Some(RESETS_UNSEEN_MAX))
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_UNSEEN_MAX)
         // It counts over the life of a connection, and ours are to live for weeks: a sender
         // whose calls end early now and then would lose all of its push streams for it.
-        .http2_max_local_error_reset_streams(None)
-        .http2_keepalive_interval(Some(config.grpc_server_keepalive_time.as_duration()))
-        .http2_keepalive_timeout(Some(config.grpc_server_keepalive_timeout.as_duration()))
-        .serve_with_incoming_shutdown(edge, listener.into_stream(), async move {
-            signal.started().await;
-        });
-    tokio::select! {
-        // Neither arm is polled again, so nothing is lost with the other.
-        ended = serving => ended.map(|()| Drained::Whole),
-        () = async {
-            drain.started().await;
-            tokio::time::sleep(config.graceful_shutdown_timeout.as_duration()).await;
-        } => Ok(Drained::Cut),
+        .max_local_error_reset_streams(None)
+        .keep_alive_interval(config.grpc_server_keepalive_time.as_duration())
+        .keep_alive_timeout(config.grpc_server_keepalive_timeout.as_duration());
+    let grace = config.graceful_shutdown_timeout.as_duration();
+    connections::serve(listener, drain, grace, |connection, drain| {
+        serve_one(http.clone(), connection, edge.clone(), drain)
+    })
+    .await
+}
+
+async fn serve_one(
+    http: http2::Builder<TokioExecutor>,
+    connection: Connection,
+    edge: GrpcEdge,
+    mut drain: Drain,
+) {
+    let service =
+        service_fn(move |request: Request<Incoming>| edge.clone().call(request.map(Body::new)));
+    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(connection), service));
+    let outcome = tokio::select! {
+        outcome = serving.as_mut() => outcome,
+        () = drain.started() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "gRPC connection ended early");
     }
 }

@@ -120,7 +120,7 @@ impl Node {
         let edge = GrpcEdge::new(settings, calls, Work::Inline, &health, drain.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            serve(listener, edge, &ServerConfig::default(), drain).await.expect("serve");
+            serve(listener, edge, &ServerConfig::default(), drain).await;
         });
         Self { ingester, address, health, _drainer: drainer, _tasks: tasks }
     }

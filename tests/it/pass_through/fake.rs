@@ -145,7 +145,7 @@ impl Edge {
         let edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            serve(listener, edge, &ServerConfig::default(), drain).await.expect("serve");
+            serve(listener, edge, &ServerConfig::default(), drain).await;
         });
         Self { address, upstream, health, drainer, _tasks: tasks }
     }
