@@ -32,6 +32,7 @@ pub mod sync;
 pub mod tenant;
 pub mod units;
 
+pub mod clients;
 pub mod limits;
 pub mod ratelimit;
 pub mod ring;

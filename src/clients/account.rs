@@ -1,0 +1,273 @@
+//! One budget at its owner.
+//!
+//! Invariant: `credit + reserved <= burst` at every instant, where `reserved` is credit that was
+//! handed out and is not settled: leases, and charges that may still be given back. Refill stops
+//! at `burst - reserved`. Work admitted anywhere in any window of length Δ is then at most
+//! `burst + rate·Δ`: the curve of one bucket, wherever its credit is spent.
+//!
+//! Three things break it when done the simple way, and each is a test below. Expiry is kept per
+//! grant. A refill up to now comes under the old `reserved` before a report lowers it. Expired
+//! grants are released in the order of time, with a refill up to each.
+//!
+//! A report is believed to have been spent from the grants that expire first: what is left is
+//! then reserved for as long as the holder may have it, whichever it really spent.
+
+use std::collections::VecDeque;
+
+use super::recent::{Recent, Slot};
+use crate::ratelimit::Budget;
+
+/// How long a lease lives: by the owner from its granting, by the holder from its asking.
+///
+/// Long enough that a client of a few requests a second asks once in ten of them; short enough
+/// that what a crashed gate held is back before its heartbeat is overdue.
+pub const LEASE_NS: i64 = 3_000_000_000;
+/// A lease is at most this part of the credit that is there, so that the next peer finds some.
+const LEASE_PART: f64 = 4.0;
+/// Most leases of one budget that are out at once: each of sixty peers renews about four times in
+/// a lease's life. At the bound requests are checked one by one.
+const GRANTS_MAX: usize = 256;
+
+const NANOS_PER_SEC: f64 = 1e9;
+
+/// A peer that holds leases, as its owner numbers peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(pub u32);
+
+/// Credit that is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub holder: Holder,
+    /// What the holder may still have of it.
+    pub credits: u64,
+    pub expires_ns: i64,
+}
+
+/// What is asked of an account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// To be spent at once; all of it or nothing.
+    pub spend: u64,
+    /// How much more a lease should have.
+    pub want: u64,
+    /// A lease of less is no use.
+    pub least: u64,
+}
+
+/// Not enough credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Until there would be; `None` if there never will.
+    pub wait_ns: Option<u64>,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Below 0 while more was spent than was there, which only an owner that did not know it let.
+    credit: f64,
+    at_ns: i64,
+    recent: Recent,
+    /// By expiry. Few accounts have any at a time.
+    grants: Option<Box<VecDeque<Grant>>>,
+}
+
+impl Account {
+    pub fn new(credit: f64, now_ns: i64) -> Self {
+        Self { credit, at_ns: now_ns, recent: Recent::default(), grants: None }
+    }
+
+    /// Brings the account to `now_ns`; time that goes back changes nothing.
+    pub fn advance(&mut self, budget: Budget, now_ns: i64) {
+        while let Some(due_ns) = self.next_due_ns().filter(|due_ns| *due_ns <= now_ns) {
+            self.refill(budget, due_ns);
+            self.recent.advance(due_ns);
+            self.release(due_ns);
+        }
+        self.refill(budget, now_ns);
+        self.recent.advance(now_ns);
+    }
+
+    /// Spends from the credit at hand. What is spent may be given back while it is recent.
+    pub fn spend(&mut self, budget: Budget, n: u64, now_ns: i64) -> Result<Slot, Short> {
+        self.advance(budget, now_ns);
+        if n as f64 > self.credit || n > budget.burst {
+            return Err(self.short(budget, n));
+        }
+        self.credit -= n as f64;
+        Ok(self.recent.charge(n, now_ns))
+    }
+
+    /// Returns what was spent here and bought nothing; nothing happens when it is settled.
+    pub fn give_back(&mut self, budget: Budget, n: u64, made: Slot, now_ns: i64) {
+        self.advance(budget, now_ns);
+        if self.recent.take_back(n, made, now_ns) {
+            self.credit += n as f64;
+        }
+    }
+
+    /// Spends for a peer and grants it a lease of what is left, which may be none.
+    pub fn grant(
+        &mut self,
+        budget: Budget,
+        wish: Wish,
+        holder: Holder,
+        now_ns: i64,
+    ) -> Result<u64, Short> {
+        self.advance(budget, now_ns);
+        if wish.spend as f64 > self.credit.max(0.0) || wish.spend > budget.burst {
+            return Err(self.short(budget, wish.spend));
+        }
+        self.credit -= wish.spend as f64;
+        // Saturates at 0 below it.
+        let lease = wish.want.min((self.credit / LEASE_PART) as u64);
+        let grants = self.grants.get_or_insert_default();
+        if lease == 0 || lease < wish.least || grants.len() >= GRANTS_MAX {
+            return Ok(0);
+        }
+        self.credit -= lease as f64;
+        grants.push_back(Grant { holder, credits: lease, expires_ns: now_ns + LEASE_NS });
+        Ok(lease)
+    }
+
+    /// A peer tells what it still holds of this account.
+    pub fn report(&mut self, budget: Budget, holder: Holder, holding: u64, now_ns: i64) {
+        self.advance(budget, now_ns);
+        if self.grants.is_none() && holding == 0 {
+            return;
+        }
+        let grants = self.grants.get_or_insert_default();
+        let known: u64 =
+            grants.iter().filter(|grant| grant.holder == holder).map(|grant| grant.credits).sum();
+        if holding > known {
+            // A lease from an owner before us.
+            let expires_ns = now_ns + LEASE_NS;
+            grants.push_back(Grant { holder, credits: holding - known, expires_ns });
+            self.keep_invariant(budget);
+            return;
+        }
+        let mut spent = known - holding;
+        for grant in grants.iter_mut().filter(|grant| grant.holder == holder) {
+            let part = spent.min(grant.credits);
+            grant.credits -= part;
+            spent -= part;
+        }
+        grants.retain(|grant| grant.credits > 0);
+    }
+
+    /// Takes over from the owner before us, who knew of this budget what we could not.
+    ///
+    /// What we let be spent meanwhile is not known to it, so the lower credit of both holds.
+    pub fn take_over(&mut self, budget: Budget, credit: f64, grants: &[Grant], now_ns: i64) {
+        self.advance(budget, now_ns);
+        self.credit = self.credit.min(credit);
+        let own = self.grants.get_or_insert_default();
+        for grant in grants {
+            let known: u64 =
+                own.iter().filter(|one| one.holder == grant.holder).map(|one| one.credits).sum();
+            // It has been reported to us already.
+            if known < grant.credits && own.len() < GRANTS_MAX {
+                let at = own.partition_point(|one| one.expires_ns <= grant.expires_ns);
+                own.insert(at, Grant { credits: grant.credits - known, ..*grant });
+            }
+        }
+        self.keep_invariant(budget);
+    }
+
+    pub fn credit(&self) -> f64 {
+        self.credit
+    }
+
+    /// Credit that is out: on leases, and spent too lately to be settled.
+    pub fn reserved(&self) -> u64 {
+        self.leased() + self.recent.sum()
+    }
+
+    pub fn leased(&self) -> u64 {
+        self.grants().map(|grant| grant.credits).sum()
+    }
+
+    pub fn grants(&self) -> impl Iterator<Item = &Grant> {
+        self.grants.iter().flat_map(|grants| grants.iter())
+    }
+
+    /// Nothing is owed, so that a new account would say the same.
+    pub fn is_full(&self, budget: Budget) -> bool {
+        self.credit >= budget.burst as f64 && self.reserved() == 0
+    }
+
+    /// When nothing is owed any more if nothing is spent, with what is out counted as spent.
+    pub fn full_at_ns(&self, budget: Budget) -> i64 {
+        let missing = budget.burst as f64 - self.credit;
+        self.at_ns.saturating_add(fill_ns(missing, budget.rate) as i64)
+    }
+
+    fn refill(&mut self, budget: Budget, to_ns: i64) {
+        if to_ns <= self.at_ns {
+            return;
+        }
+        let elapsed_s = (to_ns - self.at_ns) as f64 / NANOS_PER_SEC;
+        self.at_ns = to_ns;
+        let brim = budget.burst.saturating_sub(self.reserved()) as f64;
+        let filled = self.credit + budget.rate * elapsed_s;
+        self.credit = filled.min(brim);
+    }
+
+    /// A burst that was lowered, or a lease that we did not know of.
+    fn keep_invariant(&mut self, budget: Budget) {
+        let brim = budget.burst.saturating_sub(self.reserved()) as f64;
+        self.credit = self.credit.min(brim);
+    }
+
+    fn next_due_ns(&self) -> Option<i64> {
+        let expiry_ns = self.grants.as_ref().and_then(|grants| grants.front());
+        let expiry_ns = expiry_ns.map(|grant| grant.expires_ns);
+        match (expiry_ns, self.recent.next_settled_ns()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// The credit of a lease that nobody can spend any more flows in again at the rate.
+    fn release(&mut self, now_ns: i64) {
+        let Some(grants) = &mut self.grants else { return };
+        while grants.front().is_some_and(|grant| grant.expires_ns <= now_ns) {
+            grants.pop_front();
+        }
+        if grants.is_empty() {
+            self.grants = None;
+        }
+    }
+
+    fn short(&self, budget: Budget, n: u64) -> Short {
+        if n > budget.burst {
+            return Short { wait_ns: None };
+        }
+        let missing = n as f64 - self.credit;
+        let fill_ns = fill_ns(missing, budget.rate);
+        if fill_ns == f64::INFINITY {
+            return Short { wait_ns: None };
+        }
+        // No refill gets above the brim; what is out has to come back first.
+        let brim = budget.burst.saturating_sub(self.reserved());
+        let room_ns = match n > brim {
+            true => self.next_due_ns().map_or(0, |due_ns| due_ns.saturating_sub(self.at_ns)),
+            false => 0,
+        };
+        Short { wait_ns: Some((fill_ns.ceil() as u64).max(room_ns.max(0) as u64)) }
+    }
+}
+
+/// Nanoseconds in which `missing` credits flow in.
+fn fill_ns(missing: f64, rate: f64) -> f64 {
+    if missing <= 0.0 {
+        0.0
+    } else if rate > 0.0 {
+        missing / rate * NANOS_PER_SEC
+    } else {
+        f64::INFINITY
+    }
+}
+
+#[cfg(test)]
+mod tests;

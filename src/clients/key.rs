@@ -1,0 +1,116 @@
+//! What budgets are called, and where on the ring a name lies.
+
+use std::fmt;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64_with_secret;
+
+use crate::tenant::TENANT_ID_BYTES_MAX;
+
+/// Longest client id in bytes that a key may hold; what is longer never gets past the edge.
+const CLIENT_BYTES_MAX: usize = 256;
+/// Length of the secret that names are hashed with, in bytes: what the hash mixes at most.
+pub const KEY_SECRET_BYTES: usize = 192;
+
+/// What a budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A tenant's own writes, over all of its clients; the key has no client.
+    TenantWrites,
+    ClientWrites,
+    ClientQueries,
+}
+
+/// Names one budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'a> {
+    pub kind: Kind,
+    pub tenant: &'a str,
+    pub client: &'a str,
+}
+
+/// A key that is kept; cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnedKey {
+    pub kind: Kind,
+    pub tenant: Arc<str>,
+    pub client: Arc<str>,
+}
+
+/// Keyed hash of a key. Its upper half is the key's place on the ring, on which all gates must
+/// agree, and so on the secret. Tables compare names too, so a collision mixes nobody's budgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyHash(pub u64);
+
+/// Hashes keys.
+#[derive(Clone)]
+pub struct KeyHasher(Box<[u8; KEY_SECRET_BYTES]>);
+
+impl KeyHasher {
+    pub fn new(secret: [u8; KEY_SECRET_BYTES]) -> Self {
+        Self(Box::new(secret))
+    }
+
+    #[inline]
+    pub fn hash(&self, key: Key<'_>) -> KeyHash {
+        // A zero byte is in no name, so no two keys give the same bytes.
+        let mut bytes = [0; 2 + TENANT_ID_BYTES_MAX + CLIENT_BYTES_MAX];
+        let (tenant, client) = (key.tenant.as_bytes(), key.client.as_bytes());
+        let tenant = &tenant[..tenant.len().min(TENANT_ID_BYTES_MAX)];
+        let client = &client[..client.len().min(CLIENT_BYTES_MAX)];
+        let client_at = 2 + tenant.len();
+        bytes[0] = key.kind as u8;
+        bytes[1..client_at - 1].copy_from_slice(tenant);
+        bytes[client_at..client_at + client.len()].copy_from_slice(client);
+        KeyHash(xxh3_64_with_secret(&bytes[..client_at + client.len()], &self.0[..]))
+    }
+}
+
+impl KeyHash {
+    /// Where the key lies on the ring.
+    #[inline]
+    pub fn on_ring(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+impl Key<'_> {
+    pub fn to_owned(self) -> OwnedKey {
+        OwnedKey { kind: self.kind, tenant: self.tenant.into(), client: self.client.into() }
+    }
+}
+
+impl OwnedKey {
+    pub fn as_key(&self) -> Key<'_> {
+        Key { kind: self.kind, tenant: &self.tenant, client: &self.client }
+    }
+}
+
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHasher")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_differ_anywhere_lie_elsewhere() {
+        let hasher = KeyHasher::new(std::array::from_fn(|at| at as u8));
+        let key = |kind, tenant, client| hasher.hash(Key { kind, tenant, client });
+        let keys = [
+            key(Kind::ClientWrites, "a", "b"),
+            key(Kind::ClientQueries, "a", "b"),
+            key(Kind::ClientWrites, "ab", ""),
+            key(Kind::ClientWrites, "", "ab"),
+            key(Kind::TenantWrites, "ab", ""),
+        ];
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        let other = KeyHasher::new([7; KEY_SECRET_BYTES]);
+        let key = Key { kind: Kind::ClientWrites, tenant: "a", client: "b" };
+        assert_ne!(other.hash(key), keys[0], "the secret decides");
+    }
+}

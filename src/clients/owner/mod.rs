@@ -1,0 +1,351 @@
+//! All budgets that we own.
+//!
+//! Accounts live in groups, one per tenant and kind, each under its own lock. Lock order: the
+//! shard of groups, released before the group's own; never two groups.
+
+mod accounts;
+mod ghosts;
+
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::account::{Account, Grant, Holder, Short, Wish};
+use super::key::{Key, KeyHash, Kind, OwnedKey};
+use super::recent::Slot;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+
+pub use accounts::{Evictions, Start, Terms};
+
+use accounts::Accounts;
+
+const SHARDS: usize = 16;
+/// Most groups of a shard. Over it the accounts of a further tenant are not kept, and each of its
+/// requests is judged by a full bucket; that is counted. With limits per tenant there are as many
+/// as tenants, which is far below.
+const SHARD_GROUPS_MAX: usize = 16_384;
+
+/// See the head of the file.
+#[derive(Debug)]
+pub struct Owner {
+    shards: Box<[Mutex<HashTable<Arc<Group>>>]>,
+    hasher: DefaultHashBuilder,
+    untracked_total: AtomicU64,
+    /// Of groups that are gone.
+    evictions: Mutex<Evictions>,
+}
+
+#[derive(Debug)]
+struct Group {
+    kind: Kind,
+    tenant: Arc<str>,
+    accounts: Mutex<Accounts>,
+}
+
+/// One account, for pages and tests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccountView {
+    pub client: String,
+    pub credit: f64,
+    /// Credit that peers hold.
+    pub leased: u64,
+    pub leases: usize,
+}
+
+/// An account on its way to another owner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moving {
+    pub key: OwnedKey,
+    pub hash: KeyHash,
+    pub credit: f64,
+    pub grants: Vec<Grant>,
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(HashTable::new())).collect(),
+            hasher: DefaultHashBuilder::default(),
+            untracked_total: AtomicU64::new(0),
+            evictions: Mutex::new(Evictions::default()),
+        }
+    }
+}
+
+impl Owner {
+    /// Spends for a request of our own.
+    pub fn spend(
+        &self,
+        budget: KeyedTerms<'_>,
+        n: u64,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+    ) -> Result<Slot, Short> {
+        let spend = |account: &mut Account| account.spend(budget.terms.budget, n, now_ns);
+        self.with(budget, now_ns, start, spend)
+    }
+
+    pub fn give_back(&self, key: Key<'_>, hash: KeyHash, n: u64, made: Slot, now_ns: i64) {
+        let Some(group) = self.find(key) else { return };
+        let mut accounts = lock(&group.accounts);
+        let budget = accounts.terms().budget;
+        // Whoever's account is gone owes no less for it than its ghost says.
+        if accounts.find(hash, key.client).is_some() {
+            let account = accounts.get(hash, key.client, now_ns, || Start::Full);
+            account.give_back(budget, n, made, now_ns);
+        }
+    }
+
+    /// Spends for a peer, and grants it a lease; with the credit that is left.
+    pub fn grant(
+        &self,
+        budget: KeyedTerms<'_>,
+        wish: Wish,
+        holder: Holder,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+    ) -> Result<u64, Short> {
+        let grant =
+            |account: &mut Account| account.grant(budget.terms.budget, wish, holder, now_ns);
+        self.with(budget, now_ns, start, grant)
+    }
+
+    /// A peer tells what it holds.
+    pub fn report(
+        &self,
+        budget: KeyedTerms<'_>,
+        holder: Holder,
+        holding: u64,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+    ) {
+        if holding == 0 && self.find(budget.key).is_none() {
+            return;
+        }
+        let report = |account: &mut Account| {
+            account.report(budget.terms.budget, holder, holding, now_ns);
+        };
+        self.with(budget, now_ns, start, report);
+    }
+
+    /// Takes over an account that another owner had.
+    pub fn take_over(&self, terms: Terms, moving: &Moving, now_ns: i64) {
+        let key = moving.key.as_key();
+        let budget = KeyedTerms { key, hash: moving.hash, terms };
+        let take_over = |account: &mut Account| {
+            account.take_over(terms.budget, moving.credit, &moving.grants, now_ns);
+        };
+        self.with(budget, now_ns, || Start::Full, take_over);
+    }
+
+    /// Takes out all accounts that are not ours any more.
+    pub fn hand_over(&self, now_ns: i64, is_ours: impl Fn(KeyHash) -> bool) -> Vec<Moving> {
+        let mut moving = Vec::new();
+        for group in self.groups() {
+            let mut accounts = lock(&group.accounts);
+            let budget = accounts.terms().budget;
+            for (hash, mut entry) in accounts.take_out_where(|hash| !is_ours(hash)) {
+                entry.account.advance(budget, now_ns);
+                if entry.account.is_full(budget) {
+                    continue;
+                }
+                moving.push(Moving {
+                    key: OwnedKey {
+                        kind: group.kind,
+                        tenant: Arc::clone(&group.tenant),
+                        client: (*entry.client).into(),
+                    },
+                    hash,
+                    credit: entry.account.credit(),
+                    grants: entry.account.grants().copied().collect(),
+                });
+            }
+        }
+        moving
+    }
+
+    /// The account as it stands; `None` while nothing of its budget is owed.
+    pub fn view(&self, key: Key<'_>, hash: KeyHash, now_ns: i64) -> Option<AccountView> {
+        let group = self.find(key)?;
+        let mut accounts = lock(&group.accounts);
+        let budget = accounts.terms().budget;
+        accounts.find(hash, key.client)?;
+        let account = accounts.get(hash, key.client, now_ns, || Start::Full);
+        account.advance(budget, now_ns);
+        Some(AccountView::of(key.client, account))
+    }
+
+    /// The accounts with the least credit, up to `len_max`, the poorest first.
+    pub fn poorest(
+        &self,
+        kind: Kind,
+        tenant: &str,
+        len_max: usize,
+        now_ns: i64,
+    ) -> Vec<AccountView> {
+        let Some(group) = self.find(Key { kind, tenant, client: "" }) else { return Vec::new() };
+        let mut accounts = lock(&group.accounts);
+        let budget = accounts.terms().budget;
+        accounts.advance_all(now_ns);
+        let owes = accounts.iter().filter(|entry| !entry.account.is_full(budget));
+        let mut views: Vec<_> =
+            owes.map(|entry| AccountView::of(&entry.client, &entry.account)).collect();
+        drop(accounts);
+        let by_credit = |a: &AccountView, b: &AccountView| {
+            a.credit.total_cmp(&b.credit).then_with(|| a.client.cmp(&b.client))
+        };
+        views.sort_unstable_by(by_credit);
+        views.truncate(len_max);
+        views
+    }
+
+    /// Forgets what is owed; `false` when nothing was.
+    pub fn reset(&self, key: Key<'_>, hash: KeyHash) -> bool {
+        let Some(group) = self.find(key) else { return false };
+        let removed = lock(&group.accounts).remove(hash, key.client);
+        removed.is_some()
+    }
+
+    /// Drops what is owed nothing, and groups of which nothing is left.
+    pub fn sweep(&self, now_ns: i64) {
+        for shard in &self.shards {
+            let groups: Vec<_> = lock(shard).iter().cloned().collect();
+            for group in groups {
+                lock(&group.accounts).sweep(now_ns);
+            }
+            let mut gone = Evictions::default();
+            lock(shard).retain(|group| {
+                // Somebody who holds it is about to open an account in it.
+                let mut accounts = lock(&group.accounts);
+                let stays = Arc::strong_count(group) > 1 || !accounts.is_idle(now_ns);
+                if !stays {
+                    gone.add(std::mem::take(&mut accounts.evictions));
+                }
+                stays
+            });
+            lock(&self.evictions).add(gone);
+        }
+    }
+
+    pub fn counts(&self) -> OwnerCounts {
+        let mut counts = OwnerCounts {
+            untracked: self.untracked_total.load(Ordering::Relaxed),
+            evictions: *lock(&self.evictions),
+            ..OwnerCounts::default()
+        };
+        for group in self.groups() {
+            let accounts = lock(&group.accounts);
+            counts.evictions.add(accounts.evictions);
+            counts.accounts += accounts.len();
+        }
+        counts
+    }
+
+    fn with<T>(
+        &self,
+        budget: KeyedTerms<'_>,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+        act: impl FnOnce(&mut Account) -> T,
+    ) -> T {
+        let KeyedTerms { key, hash, terms } = budget;
+        match self.group(key, terms) {
+            Some(group) => {
+                let mut accounts = lock(&group.accounts);
+                accounts.set_terms(terms, now_ns);
+                act(accounts.get(hash, key.client, now_ns, start))
+            }
+            None => {
+                self.untracked_total.fetch_add(1, Ordering::Relaxed);
+                act(&mut Account::new(terms.budget.burst as f64, now_ns))
+            }
+        }
+    }
+
+    fn group(&self, key: Key<'_>, terms: Terms) -> Option<Arc<Group>> {
+        let hash = self.hash(key.kind, key.tenant);
+        let mut shard = self.shard(hash);
+        if let Some(group) = shard.find(hash, |group| group.is_of(key)) {
+            return Some(Arc::clone(group));
+        }
+        if shard.len() >= SHARD_GROUPS_MAX {
+            return None;
+        }
+        let group = Arc::new(Group {
+            kind: key.kind,
+            tenant: key.tenant.into(),
+            accounts: Mutex::new(Accounts::new(terms)),
+        });
+        let rehash = |group: &Arc<Group>| self.hash(group.kind, &group.tenant);
+        shard.insert_unique(hash, Arc::clone(&group), rehash);
+        Some(group)
+    }
+
+    fn find(&self, key: Key<'_>) -> Option<Arc<Group>> {
+        let hash = self.hash(key.kind, key.tenant);
+        self.shard(hash).find(hash, |group| group.is_of(key)).cloned()
+    }
+
+    fn groups(&self) -> Vec<Arc<Group>> {
+        let mut groups = Vec::new();
+        for shard in &self.shards {
+            groups.extend(lock(shard).iter().cloned());
+        }
+        groups
+    }
+
+    fn hash(&self, kind: Kind, tenant: &str) -> u64 {
+        self.hasher.hash_one((kind, tenant))
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<Arc<Group>>> {
+        lock(&self.shards[(hash >> 32) as usize % SHARDS])
+    }
+}
+
+/// A key, its hash, and what its account may spend.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyedTerms<'a> {
+    pub key: Key<'a>,
+    pub hash: KeyHash,
+    pub terms: Terms,
+}
+
+/// What there is and what has become of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerCounts {
+    pub accounts: usize,
+    /// Decisions by a bucket that was not kept.
+    pub untracked: u64,
+    pub evictions: Evictions,
+}
+
+impl Group {
+    fn is_of(&self, key: Key<'_>) -> bool {
+        self.kind == key.kind && *self.tenant == *key.tenant
+    }
+}
+
+impl AccountView {
+    fn of(client: &str, account: &Account) -> Self {
+        Self {
+            client: client.to_owned(),
+            credit: account.credit(),
+            leased: account.leased(),
+            leases: account.grants().count(),
+        }
+    }
+}
+
+impl Evictions {
+    fn add(&mut self, other: Self) {
+        self.refilled += other.refilled;
+        self.in_debt += other.in_debt;
+        self.ghosts += other.ghosts;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic under this lock")
+}
