@@ -1,12 +1,12 @@
 //! One budget at its owner.
 //!
-//! Invariant: `credit + reserved <= burst` at every instant, where `reserved` is credit that was
-//! handed out and is not settled: leases, and charges that may still be given back. Refill stops
-//! at `burst - reserved`. Work admitted anywhere in any window of length Δ is then at most
-//! `burst + rate·Δ`: the curve of one bucket, wherever its credit is spent.
+//! Invariant: `credit + leased <= burst` at every instant, where `leased` is credit that peers may
+//! still spend. Refill stops at `burst - leased`. Work admitted anywhere in any window of length Δ
+//! is then at most `burst + rate·Δ`: the curve of one bucket, wherever its credit is spent. A
+//! request that waited for the owner counts when the owner decided.
 //!
 //! Three things break it when done the simple way, and each is a test below. Expiry is kept per
-//! grant. A refill up to now comes under the old `reserved` before a report lowers it. Expired
+//! grant. A refill up to now comes under the old `leased` before a report lowers it. Expired
 //! grants are released in the order of time, with a refill up to each.
 //!
 //! A report is believed to have been spent from the grants that expire first: what is left is
@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::recent::{Recent, Slot};
+use super::headroom::{Headroom, Slot};
 use crate::ratelimit::Budget;
 
 /// How long a lease lives: by the owner from its granting, by the holder from its asking.
@@ -67,25 +67,23 @@ pub struct Account {
     /// Below 0 while more was spent than was there, which only an owner that did not know it let.
     credit: f64,
     at_ns: i64,
-    recent: Recent,
+    headroom: Headroom,
     /// By expiry. Few accounts have any at a time.
     grants: Option<Box<VecDeque<Grant>>>,
 }
 
 impl Account {
     pub fn new(credit: f64, now_ns: i64) -> Self {
-        Self { credit, at_ns: now_ns, recent: Recent::default(), grants: None }
+        Self { credit, at_ns: now_ns, headroom: Headroom::default(), grants: None }
     }
 
     /// Brings the account to `now_ns`; time that goes back changes nothing.
     pub fn advance(&mut self, budget: Budget, now_ns: i64) {
         while let Some(due_ns) = self.next_due_ns().filter(|due_ns| *due_ns <= now_ns) {
             self.refill(budget, due_ns);
-            self.recent.advance(due_ns);
             self.release(due_ns);
         }
         self.refill(budget, now_ns);
-        self.recent.advance(now_ns);
     }
 
     /// Spends from the credit at hand. What is spent may be given back while it is recent.
@@ -95,15 +93,14 @@ impl Account {
             return Err(self.short(budget, n));
         }
         self.credit -= n as f64;
-        Ok(self.recent.charge(n, now_ns))
+        Ok(self.headroom.charged(now_ns))
     }
 
-    /// Returns what was spent here and bought nothing; nothing happens when it is settled.
+    /// Returns what was spent here and bought nothing, less what would have run over the brim;
+    /// nothing happens when it is settled.
     pub fn give_back(&mut self, budget: Budget, n: u64, made: Slot, now_ns: i64) {
         self.advance(budget, now_ns);
-        if self.recent.take_back(n, made, now_ns) {
-            self.credit += n as f64;
-        }
+        self.credit += self.headroom.take_back(n, made, now_ns);
     }
 
     /// Spends for a peer and grants it a lease of what is left, which may be none.
@@ -178,11 +175,7 @@ impl Account {
         self.credit
     }
 
-    /// Credit that is out: on leases, and spent too lately to be settled.
-    pub fn reserved(&self) -> u64 {
-        self.leased() + self.recent.sum()
-    }
-
+    /// Credit that peers may still spend.
     pub fn leased(&self) -> u64 {
         self.grants().map(|grant| grant.credits).sum()
     }
@@ -193,7 +186,7 @@ impl Account {
 
     /// Nothing is owed, so that a new account would say the same.
     pub fn is_full(&self, budget: Budget) -> bool {
-        self.credit >= budget.burst as f64 && self.reserved() == 0
+        self.credit >= budget.burst as f64 && self.leased() == 0
     }
 
     /// When nothing is owed any more if nothing is spent, with what is out counted as spent.
@@ -208,24 +201,21 @@ impl Account {
         }
         let elapsed_s = (to_ns - self.at_ns) as f64 / NANOS_PER_SEC;
         self.at_ns = to_ns;
-        let brim = budget.burst.saturating_sub(self.reserved()) as f64;
+        let brim = budget.burst.saturating_sub(self.leased()) as f64;
         let filled = self.credit + budget.rate * elapsed_s;
         self.credit = filled.min(brim);
+        self.headroom.note(brim - self.credit, to_ns);
     }
 
     /// A burst that was lowered, or a lease that we did not know of.
     fn keep_invariant(&mut self, budget: Budget) {
-        let brim = budget.burst.saturating_sub(self.reserved()) as f64;
+        let brim = budget.burst.saturating_sub(self.leased()) as f64;
         self.credit = self.credit.min(brim);
     }
 
     fn next_due_ns(&self) -> Option<i64> {
-        let expiry_ns = self.grants.as_ref().and_then(|grants| grants.front());
-        let expiry_ns = expiry_ns.map(|grant| grant.expires_ns);
-        match (expiry_ns, self.recent.next_settled_ns()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (one, other) => one.or(other),
-        }
+        let first = self.grants.as_ref().and_then(|grants| grants.front());
+        first.map(|grant| grant.expires_ns)
     }
 
     /// The credit of a lease that nobody can spend any more flows in again at the rate.
@@ -249,7 +239,7 @@ impl Account {
             return Short { wait_ns: None };
         }
         // No refill gets above the brim; what is out has to come back first.
-        let brim = budget.burst.saturating_sub(self.reserved());
+        let brim = budget.burst.saturating_sub(self.leased());
         let room_ns = match n > brim {
             true => self.next_due_ns().map_or(0, |due_ns| due_ns.saturating_sub(self.at_ns)),
             false => 0,

@@ -21,11 +21,11 @@ use super::exchange::{
     Answer, Answered, Answers, Batch, HANDED_OVER_MAX, HandOver, HandedGrant, HandedOver, Item,
     Link, Question,
 };
+use super::headroom::Slot;
 use super::key::{Key, KeyHash, KeyHasher, Kind, OwnedKey};
 use super::leases::{LeaseCharge, Leases, Spent};
 use super::owner::{AccountView, KeyedTerms, Moving, Owner, OwnerCounts, Start, Terms};
 use super::placement::{OwnerMap, Placed};
-use super::recent::Slot;
 use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
@@ -328,7 +328,7 @@ impl<W> Gate<W> {
         match from {
             Source::Account(made) => self.owner.give_back(key, hash, n, made, now_ns),
             Source::Share(made) => self.shares.give_back(key, hash, n, made, now_ns),
-            Source::Lease(charge) => self.leases.give_back(key, hash, n, charge, now_ns),
+            Source::Lease(charge) => self.leases.give_back(key, hash, charge, now_ns),
             Source::Nowhere => {}
         }
     }

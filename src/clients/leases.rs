@@ -26,9 +26,10 @@ const SHARD_ENTRIES_MAX: usize = 4096;
 const LEASES_MAX: usize = 4;
 /// Clocks that count the same time differ by far less than this part of it.
 const DRIFT_PART: i64 = 50;
-/// A lease is asked for what is used in this time: less than its life, so that most of it is
-/// spent, and most of it, so that it is seldom asked for.
-const HORIZON_NS: i64 = 2_500_000_000;
+/// A lease is asked for what is used in this time. It is asked for while a part of the one before
+/// is left, which is spent first; after both there is some of its life left, for a use that slows
+/// down: what expires unspent is lost to the client.
+const HORIZON_NS: i64 = 2_000_000_000;
 /// A lease is renewed when less than this part of it is left.
 const RENEW_BELOW: f64 = 0.3;
 /// How long a renewal that brought nothing is not tried again.
@@ -37,6 +38,15 @@ const RENEW_REST_NS: i64 = 250_000_000;
 const RESERVE_PART: u64 = 8;
 /// A lease keeps a reserve only if it holds so many requests at least.
 const RESERVE_FROM: u64 = 4;
+/// A first lease is for so many requests.
+const FIRST_REQUESTS: u64 = 2;
+/// A lease is larger than the one before by this part of it at most, or by one request.
+///
+/// What is spent of leases and not reported yet is reserved all the same, and an account at its
+/// brim loses that much refill. Reports make room as fast as it is used, and refill takes it up
+/// until the next report: if that is not much later than the last, nothing is lost to a client
+/// that uses more than its rate.
+const GROWTH_PART: u64 = 4;
 /// How long a denial is believed at most: a limit that was raised, or a debt that was forgiven, is
 /// noticed by then, and a flood costs one question in that time.
 const DENIAL_NS_MAX: i64 = 1_000_000_000;
@@ -105,10 +115,12 @@ struct Use {
     size: u64,
 }
 
-/// A charge on a lease, to be given back to it.
+/// A charge on leases. Only what came from the last of them can go back: in it the rest would
+/// outlive the lease that it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseCharge {
     lease: u32,
+    part: u64,
     made: Slot,
 }
 
@@ -194,16 +206,16 @@ impl Leases {
     }
 
     /// Returns a charge to the lease that it came from, if that lives; else to nobody.
-    pub fn give_back(&self, key: Key<'_>, hash: KeyHash, n: u64, charge: LeaseCharge, now_ns: i64) {
+    pub fn give_back(&self, key: Key<'_>, hash: KeyHash, charge: LeaseCharge, now_ns: i64) {
         let mut shard = self.shard(hash);
         let Some(entry) = shard.find(key, hash) else { return };
         entry.drop_expired(now_ns);
         let leases = &mut entry.leases[..entry.leases_len];
         let lease = leases.iter_mut().find(|lease| lease.id == charge.lease);
         if let Some(lease) = lease
-            && entry.recent.take_back(n, charge.made, now_ns)
+            && entry.recent.take_back(charge.part, charge.made, now_ns)
         {
-            lease.left += n;
+            lease.left += charge.part;
         }
     }
 
@@ -317,7 +329,10 @@ impl Entry {
     #[inline]
     fn spend(&mut self, n: u64, now_ns: i64) -> Spent {
         self.usage.last_ns = now_ns;
-        if let Some(charge) = self.pay(n, self.reserve, now_ns) {
+        // While the owner has nothing to give, what is kept for its loss would only be lost.
+        let is_denied = self.denial.is_some_and(|denial| now_ns < denial.until_ns);
+        let reserve = if is_denied { 0 } else { self.reserve };
+        if let Some(charge) = self.pay(n, reserve, now_ns) {
             self.usage.spent += n;
             self.usage.size = n;
             return Spent::Paid(charge, self.renewal(n, now_ns));
@@ -335,20 +350,28 @@ impl Entry {
         Spent::Ask(Wish { spend: n, ..self.wish(n) })
     }
 
-    /// Pays from the oldest lease that can, leaving `reserve` in the newest.
+    /// Pays from the oldest leases first, leaving `reserve` in the newest.
     #[inline]
     fn pay(&mut self, n: u64, reserve: u64, now_ns: i64) -> Option<LeaseCharge> {
         self.drop_expired(now_ns);
-        let newest = self.leases_len.checked_sub(1)?;
-        for (at, lease) in self.leases[..self.leases_len].iter_mut().enumerate() {
-            let kept = if at == newest { reserve } else { 0 };
-            if lease.left >= n.saturating_add(kept) {
-                lease.left -= n;
-                let made = self.recent.charge(n, now_ns);
-                return Some(LeaseCharge { lease: lease.id, made });
+        let leases = &mut self.leases[..self.leases_len];
+        let left: u64 = leases.iter().map(|lease| lease.left).sum();
+        if left < n.saturating_add(reserve) || leases.is_empty() {
+            return None;
+        }
+        let mut missing = n;
+        let mut last = (0, 0);
+        for lease in leases {
+            let part = missing.min(lease.left);
+            lease.left -= part;
+            missing -= part;
+            last = (lease.id, part);
+            if missing == 0 {
+                break;
             }
         }
-        None
+        let (lease, part) = last;
+        Some(LeaseCharge { lease, part, made: self.recent.charge(part, now_ns) })
     }
 
     fn renewal(&mut self, n: u64, now_ns: i64) -> Option<Wish> {
@@ -370,7 +393,10 @@ impl Entry {
 
     /// What is used in the horizon, if that is more than this request.
     fn wish(&self, n: u64) -> Wish {
-        let want = (self.usage.rate * (HORIZON_NS as f64 / 1e9)) as u64;
+        let used = (self.usage.rate * (HORIZON_NS as f64 / 1e9)) as u64;
+        let before = if self.leases_len > 0 { self.granted } else { 0 };
+        let grown = before.saturating_add((before / GROWTH_PART).max(n));
+        let want = used.min(grown.max(n.saturating_mul(FIRST_REQUESTS)));
         let want = if want >= n.saturating_mul(2) { want } else { 0 };
         Wish { spend: 0, want, least: n }
     }

@@ -17,6 +17,7 @@ pub mod account;
 pub mod config;
 pub mod exchange;
 pub mod gate;
+mod headroom;
 pub mod key;
 pub mod leases;
 pub mod owner;

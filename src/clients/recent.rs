@@ -1,7 +1,7 @@
-//! Charges that may still be given back.
+//! Charges on leases that may still be given back.
 //!
-//! Credit that may come back is reserved until it can no longer: a bucket that refilled over it
-//! meanwhile would have room for the burst twice. Amounts are kept in two slots of time and no
+//! Credit that may come back to a lease is told to the owner as held until it can no longer: an
+//! account that refilled over it meanwhile would have room for the burst twice. Amounts are kept in two slots of time and no
 //! single charge is: one is settled when the slot after its own has ended.
 
 /// Length of a slot. A charge is settled after one to two of them, 250 ms at the latest.
@@ -22,16 +22,6 @@ pub struct Recent {
 impl Recent {
     pub fn sum(&self) -> u64 {
         self.current + self.before
-    }
-
-    /// When the oldest of the charges are settled, if there are any.
-    pub fn next_settled_ns(&self) -> Option<i64> {
-        let slot = match (self.before, self.current) {
-            (0, 0) => return None,
-            (0, _) => self.slot + 2,
-            _ => self.slot + 1,
-        };
-        Some(slot.saturating_mul(SLOT_NS))
     }
 
     /// Settles what is settled by `now_ns`.
@@ -93,13 +83,13 @@ mod tests {
     fn a_charge_is_settled_between_one_and_two_slots_later() {
         let mut recent = Recent::default();
         let made = recent.charge(5, 1000 * MS);
-        assert_eq!(recent.next_settled_ns(), Some(1250 * MS));
         recent.charge(1, 1240 * MS);
-        assert_eq!((recent.sum(), recent.next_settled_ns()), (6, Some(1250 * MS)));
+        recent.advance(1249 * MS);
+        assert_eq!(recent.sum(), 6);
         recent.advance(1250 * MS);
-        assert_eq!((recent.sum(), recent.next_settled_ns()), (1, Some(1375 * MS)));
+        assert_eq!(recent.sum(), 1);
         assert!(!recent.take_back(5, made, 1250 * MS));
         recent.advance(9000 * MS);
-        assert_eq!((recent.sum(), recent.next_settled_ns()), (0, None));
+        assert_eq!(recent.sum(), 0);
     }
 }

@@ -8,6 +8,7 @@
 mod vectors;
 
 mod admin;
+mod budget_sim;
 mod cases_a;
 mod cases_b;
 mod cases_e;

@@ -1,1 +1,243 @@
+use proptest::prelude::*;
+
 use super::*;
+
+const S: i64 = 1_000_000_000;
+const MS: i64 = 1_000_000;
+const A: Holder = Holder(1);
+const B: Holder = Holder(2);
+
+fn budget(rate: f64, burst: u64) -> Budget {
+    Budget { rate, burst }
+}
+
+fn wish(spend: u64, want: u64) -> Wish {
+    Wish { spend, want, least: 1 }
+}
+
+#[test]
+fn expiry_is_kept_per_grant() {
+    let budget = budget(0.0, 400);
+    let mut account = Account::new(400.0, 0);
+    assert_eq!(account.grant(budget, wish(0, 100), A, 0), Ok(100));
+    assert_eq!(account.grant(budget, wish(0, 75), A, S), Ok(75));
+    // 25 are spent. Were both one pot, it would live until the later of both ends.
+    account.report(budget, A, 150, S);
+    account.advance(budget, LEASE_NS);
+    assert_eq!(account.leased(), 75, "the first is over, and took the spent part with it");
+    account.advance(budget, LEASE_NS + S);
+    assert_eq!(account.leased(), 0);
+    assert_eq!(account.credit(), 225.0, "what expired does not come back but by the rate");
+}
+
+#[test]
+fn a_refill_up_to_now_comes_before_a_report_makes_room() {
+    let budget = budget(100.0, 400);
+    let mut account = Account::new(400.0, 0);
+    assert_eq!(account.grant(budget, wish(0, 100), A, 0), Ok(100));
+    // Nobody knows when it was spent: perhaps just now.
+    account.report(budget, A, 0, S);
+    assert_eq!((account.credit(), account.leased()), (300.0, 0));
+    account.advance(budget, S + S / 2);
+    assert_eq!(account.credit(), 350.0);
+}
+
+#[test]
+fn expired_grants_are_released_in_the_order_of_time_with_a_refill_up_to_each() {
+    let budget = budget(100.0, 400);
+    let mut account = Account::new(400.0, 0);
+    assert_eq!(account.grant(budget, wish(0, 100), A, 0), Ok(100));
+    assert_eq!(account.grant(budget, wish(0, 75), B, 2 * S), Ok(75));
+    account.advance(budget, 10 * S);
+    // Full up to the first end; then 100 in a second's refill, 2 s before the second's.
+    assert_eq!(account.credit(), 400.0);
+    let mut account = Account::new(400.0, 0);
+    let _ = account.grant(budget, wish(0, 100), A, 0);
+    let _ = account.grant(budget, wish(0, 75), B, 2 * S);
+    account.advance(budget, 3 * S + 100 * MS);
+    assert_eq!(account.credit(), 235.0, "no refill before the first end");
+}
+
+#[test]
+fn a_lease_is_a_quarter_of_what_is_there_at_most_and_none_if_it_is_of_no_use() {
+    let budget = budget(1.0, 100);
+    let mut account = Account::new(100.0, 0);
+    assert_eq!(account.grant(budget, wish(20, 1000), A, 0), Ok(20), "a quarter of 80");
+    assert_eq!(account.grant(budget, Wish { spend: 10, want: 40, least: 20 }, B, 0), Ok(0));
+    assert_eq!(account.credit(), 50.0);
+    assert_eq!(account.grant(budget, wish(51, 0), B, 0), Err(Short { wait_ns: Some(S as u64) }));
+    assert_eq!(account.grant(budget, wish(101, 0), B, 0), Err(Short { wait_ns: None }));
+    // 90 are never there while 20 are out.
+    let short = account.grant(budget, wish(90, 0), B, 0);
+    assert_eq!(short, Err(Short { wait_ns: Some(40 * S as u64) }));
+}
+
+#[test]
+fn case_r32_a_refund_never_lifts_an_account_over_its_burst() {
+    let budget = budget(100.0, 100);
+    let mut account = Account::new(100.0, 0);
+    let made = account.spend(budget, 50, 0).expect("there");
+    account.advance(budget, 400 * MS);
+    let early = account.credit();
+    account.give_back(budget, 50, made, 400 * MS);
+    assert_eq!((early, account.credit()), (90.0, 100.0), "40 would have run over");
+    account.give_back(budget, 50, made, 2 * S);
+    assert_eq!(account.credit(), 100.0, "settled");
+}
+
+#[test]
+fn a_refund_is_whole_when_nothing_would_have_run_over() {
+    let budget = budget(5.0, 100);
+    let mut account = Account::new(50.0, 0);
+    let made = account.spend(budget, 1, 0).expect("there");
+    account.give_back(budget, 1, made, 200 * MS);
+    assert_eq!(account.credit(), 51.0);
+}
+
+#[test]
+fn case_r38_and_r5_credit_follows_time_and_ends_at_the_burst() {
+    let budget = budget(10.0, 10);
+    let mut account = Account::new(10.0, 0);
+    assert!(account.spend(budget, 10, 0).is_ok());
+    account.advance(budget, S / 2);
+    assert_eq!(account.credit(), 5.0);
+    account.advance(budget, 100 * S);
+    assert_eq!(account.credit(), 10.0);
+}
+
+#[test]
+fn case_r42_a_wait_is_never_longer_than_a_whole_refill() {
+    let budget = budget(10.0, 50);
+    let mut account = Account::new(50.0, 3600 * S);
+    assert!(account.spend(budget, 50, 3600 * S).is_ok());
+    // The clock went back an hour.
+    let short = account.spend(budget, 50, 0).expect_err("empty");
+    assert_eq!(short.wait_ns, Some(5 * S as u64));
+}
+
+#[test]
+fn what_another_owner_knew_is_believed_where_it_is_less() {
+    let budget = budget(10.0, 100);
+    let mut account = Account::new(10.0, 0);
+    let grant = Grant { holder: A, credits: 30, expires_ns: 2 * S };
+    account.take_over(budget, -20.0, &[grant], 0);
+    assert_eq!((account.credit(), account.leased()), (-20.0, 30));
+    account.report(budget, A, 30, 0);
+    assert_eq!(account.leased(), 30, "it is the same lease");
+    account.report(budget, B, 40, 0);
+    assert_eq!(account.leased(), 70, "a lease that we did not know of");
+    let mut account = Account::new(100.0, 0);
+    account.report(budget, B, 40, 0);
+    assert_eq!(account.credit(), 60.0, "credit gives way to it");
+}
+
+/// What may happen to an account.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Spend(u64),
+    Refund,
+    Grant {
+        holder: u32,
+        spend: u64,
+        want: u64,
+    },
+    /// A holder spends, and later reports.
+    Use {
+        holder: u32,
+        n: u64,
+    },
+    Report {
+        holder: u32,
+    },
+    Wait(i64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (1..40_u64).prop_map(Act::Spend),
+        Just(Act::Refund),
+        (1..4_u32, 0..20_u64, 0..80_u64).prop_map(|(holder, spend, want)| Act::Grant {
+            holder,
+            spend,
+            want
+        }),
+        (1..4_u32, 1..30_u64).prop_map(|(holder, n)| Act::Use { holder, n }),
+        (1..4_u32).prop_map(|holder| Act::Report { holder }),
+        (1..900_i64).prop_map(|ms| Act::Wait(ms * MS)),
+    ]
+}
+
+proptest! {
+    /// Holders are as bad as they may be: each grant is spent at any time until its end, oldest
+    /// or newest first, and told of late or never.
+    #[test]
+    fn no_window_has_more_than_burst_and_refill(
+        acts in proptest::collection::vec(act(), 1..120),
+        rate in prop_oneof![Just(3.0), Just(40.0), Just(400.0)],
+        newest_first in any::<bool>(),
+    ) {
+        let budget = budget(rate, 100);
+        let mut account = Account::new(100.0, 0);
+        let mut held: Vec<(u32, u64, i64)> = Vec::new();
+        let mut charge = None;
+        let mut spent: Vec<(i64, i64)> = Vec::new();
+        let mut now = 0;
+        for act in acts {
+            held.retain(|(_, _, end)| *end > now);
+            match act {
+                Act::Wait(ns) => now += ns,
+                Act::Spend(n) => {
+                    if let Ok(made) = account.spend(budget, n, now) {
+                        charge = Some((n, made, spent.len()));
+                        spent.push((now, n as i64));
+                    }
+                }
+                Act::Refund => {
+                    if let Some((n, made, at)) = charge.take() {
+                        account.give_back(budget, n, made, now);
+                        spent[at].1 = 0;
+                    }
+                }
+                Act::Grant { holder, spend, want } => {
+                    let granted = account.grant(budget, wish(spend, want), Holder(holder), now);
+                    if let Ok(lease) = granted {
+                        spent.push((now, spend as i64));
+                        held.push((holder, lease, now + LEASE_NS));
+                    }
+                }
+                Act::Use { holder, n } => {
+                    let mut own: Vec<_> =
+                        held.iter_mut().filter(|(one, ..)| *one == holder).collect();
+                    if newest_first {
+                        own.reverse();
+                    }
+                    let mut missing = n;
+                    for (_, left, _) in own {
+                        let part = missing.min(*left);
+                        *left -= part;
+                        missing -= part;
+                    }
+                    spent.push((now, (n - missing) as i64));
+                }
+                Act::Report { holder } => {
+                    let of = |(one, left, _): &(u32, u64, i64)| if *one == holder { *left } else { 0 };
+                    let holding = held.iter().map(of).sum();
+                    account.report(budget, Holder(holder), holding, now);
+                }
+            }
+            account.advance(budget, now);
+            prop_assert!(account.credit() + account.leased() as f64 <= 100.0 + 1e-6);
+            let out: u64 = held.iter().filter(|(_, _, end)| *end > now).map(|one| one.1).sum();
+            prop_assert!(account.leased() >= out, "{} < {out}", account.leased());
+        }
+        for first in 0..spent.len() {
+            let mut sum = 0;
+            for last in first..spent.len() {
+                sum += spent[last].1;
+                let length_s = (spent[last].0 - spent[first].0) as f64 / 1e9;
+                let bound = 100.0 + rate * length_s;
+                prop_assert!(sum as f64 <= bound + 1e-6, "{sum} > {bound}");
+            }
+        }
+    }
+}

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::account::{Account, Grant, Holder, Short, Wish};
+use super::headroom::Slot;
 use super::key::{Key, KeyHash, Kind, OwnedKey};
-use super::recent::Slot;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 pub use accounts::{Evictions, Start, Terms};
