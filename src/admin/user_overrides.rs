@@ -3,9 +3,10 @@
 //!
 //! Which limits may be set, and how high, stands in the same file (`api_allowed_limits`,
 //! `hard_overrides`). A request is taken whole or not at all, and is in force once the file is
-//! read again. Clients get Cortex's short texts; why is in the log, since it may name paths.
+//! read again. Clients get Cortex's short texts; why is in the log, since it may name paths. Any
+//! tenant can be refused as often as it likes, so those lines are limited like those of writes.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,8 +18,11 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use super::answer;
+use crate::clock::Clock;
 use crate::limits::reload::write::{RuntimeFileEditor, WriteError};
 use crate::limits::user_overrides::{Change, Told};
+use crate::ratelimit::LogLines;
+use crate::sync::Mutex;
 use crate::tenant::{TenantId, TenantIdError};
 
 /// Largest request, far more than all limits take.
@@ -34,38 +38,53 @@ struct Api {
     editor: Arc<RuntimeFileEditor>,
     tenant_of: Arc<TenantOf>,
     permits: Arc<Semaphore>,
+    log: Arc<Log>,
+}
+
+/// What the log is told of requests that were not served.
+struct Log {
+    clock: Clock,
+    /// Requests at fault, and the rest: a file that is. Neither hides the other.
+    refused: Mutex<LogLines>,
+    failed: Mutex<LogLines>,
 }
 
 /// The route. It belongs to tenants, so it asks who they are.
-pub fn router(editor: Arc<RuntimeFileEditor>, tenant_of: Arc<TenantOf>) -> Router {
+pub fn router(editor: Arc<RuntimeFileEditor>, tenant_of: Arc<TenantOf>, clock: Clock) -> Router {
     let permits = Arc::new(Semaphore::new(REQUESTS_AT_ONCE_MAX));
+    let log = Arc::new(Log { clock, refused: Mutex::default(), failed: Mutex::default() });
     Router::new()
         .route("/api/v1/user-overrides", get(show).post(set).delete(delete))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Api { editor, tenant_of, permits })
+        .with_state(Api { editor, tenant_of, permits, log })
 }
 
 async fn show(State(api): State<Api>, headers: HeaderMap) -> Response {
-    api.answer(&headers, |editor, tenant| match editor.told(tenant) {
+    let log = Arc::clone(&api.log);
+    api.answer(&headers, move |editor, tenant| match editor.told(tenant) {
         Ok(Told::Limits(limits)) if !limits.is_empty() => answer::told(answer::JSON, &limits, "\n"),
         Ok(Told::Limits(_) | Told::NoOverrides) => answer::error(404, "not found"),
         Ok(Told::UnknownTenant) => answer::error(400, "user not found"),
-        Err(error) => failed(tenant, &error),
+        Err(error) => log.failed(tenant, &error),
     })
     .await
 }
 
 async fn set(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Response {
+    let log = Arc::clone(&api.log);
     api.answer(&headers, move |editor, tenant| {
         let Some(limits) = read(&body) else { return answer::error(400, "invalid JSON") };
-        changed(tenant, editor.change(tenant, Change::Set(&limits)))
+        log.changed(tenant, editor.change(tenant, Change::Set(&limits)))
     })
     .await
 }
 
 async fn delete(State(api): State<Api>, headers: HeaderMap) -> Response {
-    api.answer(&headers, |editor, tenant| changed(tenant, editor.change(tenant, Change::Delete)))
-        .await
+    let log = Arc::clone(&api.log);
+    api.answer(&headers, move |editor, tenant| {
+        log.changed(tenant, editor.change(tenant, Change::Delete))
+    })
+    .await
 }
 
 /// The first value of a body, as Cortex reads it; `null` sets nothing.
@@ -74,28 +93,45 @@ fn read(body: &[u8]) -> Option<Map<String, Value>> {
     values.next()?.ok().map(Option::unwrap_or_default)
 }
 
-fn changed(tenant: &TenantId, outcome: Result<(), WriteError>) -> Response {
-    match outcome {
-        Ok(()) => answer::with_type(StatusCode::OK, answer::TEXT, String::new()),
-        Err(error) => failed(tenant, &error),
+impl Log {
+    fn changed(&self, tenant: &TenantId, outcome: Result<(), WriteError>) -> Response {
+        match outcome {
+            Ok(()) => answer::with_type(StatusCode::OK, answer::TEXT, String::new()),
+            Err(error) => self.failed(tenant, &error),
+        }
+    }
+
+    fn failed(&self, tenant: &TenantId, error: &WriteError) -> Response {
+        let is_refusal = matches!(error, WriteError::Edit { source, .. } if source.is_refusal());
+        if let Some(untold) = self.may_tell(is_refusal, self.clock.now().steady_ns) {
+            let (tenant, reason) = (tenant.as_str(), with_causes(error));
+            let reason = LogLines::cut(&reason);
+            match is_refusal {
+                true => tracing::warn!(tenant, reason, untold, "overrides refused"),
+                false => tracing::error!(tenant, reason, untold, "overrides not served"),
+            }
+        }
+        match is_refusal {
+            true => answer::error(400, "Invalid overrides"),
+            false => answer::error(500, "Internal server error"),
+        }
+    }
+
+    /// Takes a line, and gives the number of those of its kind that were not told before it.
+    fn may_tell(&self, is_refusal: bool, now_ns: i64) -> Option<u64> {
+        let lines = if is_refusal { &self.refused } else { &self.failed };
+        lines.lock().unwrap_or_else(PoisonError::into_inner).take(now_ns)
     }
 }
 
-fn failed(tenant: &TenantId, error: &WriteError) -> Response {
-    let mut reason = error.to_string();
+fn with_causes(error: &WriteError) -> String {
+    let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        reason.push_str(&format!(": {error}"));
+        text.push_str(&format!(": {error}"));
         source = error.source();
     }
-    let tenant = tenant.as_str();
-    let is_refusal = matches!(error, WriteError::Edit { source, .. } if source.is_refusal());
-    if is_refusal {
-        tracing::warn!(tenant, reason, "overrides refused");
-        return answer::error(400, "Invalid overrides");
-    }
-    tracing::error!(tenant, reason, "overrides not served");
-    answer::error(500, "Internal server error")
+    text
 }
 
 impl Api {
@@ -156,7 +192,7 @@ mod tests {
                 let value = headers.get("x-scope-orgid").ok_or(TenantIdError::Missing)?;
                 TenantId::parse_bytes(value.as_bytes())
             });
-            Self { _dir: dir, path, router: router(editor, tenant_of) }
+            Self { _dir: dir, path, router: router(editor, tenant_of, Clock::start()) }
         }
 
         async fn ask(&self, method: &str, tenant: &str, body: &str) -> (u16, String) {
@@ -208,5 +244,16 @@ mod tests {
         assert_eq!(empty.ask("GET", "a", "").await, (404, "not found\n".to_owned()));
         std::fs::remove_file(&empty.path).expect("removed");
         assert_eq!(empty.ask("GET", "a", "").await, (500, "Internal server error\n".to_owned()));
+    }
+
+    #[test]
+    fn a_flood_of_refused_edits_fills_no_log() {
+        let (refused, failed) = (Mutex::default(), Mutex::default());
+        let log = Log { clock: Clock::start(), refused, failed };
+        const SEC: i64 = 1_000_000_000;
+        let told = (0..1000).filter(|_| log.may_tell(true, SEC).is_some()).count();
+        assert_eq!(told, 10);
+        assert_eq!(log.may_tell(false, SEC), Some(0), "one kind does not hide the other");
+        assert_eq!(log.may_tell(true, 2 * SEC), Some(990));
     }
 }

@@ -235,6 +235,7 @@ fn pages(
         admin::user_overrides::router(
             Arc::new(editor),
             Arc::new(move |headers| tenancy.tenant(headers)),
+            clock,
         ),
     );
     if let Some(member) = member {

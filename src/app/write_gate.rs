@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::certificates::Certificates;
 use super::distributors::{Member, Ticking, start_distributor};
 use super::ingester_ring::IngesterRing;
+use super::readiness::ring_note;
 use super::{AppError, edges, listen, room, serve_http, start_reloads};
 use crate::admin;
 use crate::clock::Clock;
@@ -23,7 +24,6 @@ use crate::exposition::{AtScrape, Families};
 use crate::limits::Overrides;
 use crate::ring::Ring;
 use crate::ring::kv::requests::RequestDurations;
-use crate::ring::lifecycler::LifecyclerHandle;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::http;
 use crate::server::tenancy::Tenancy;
@@ -97,7 +97,7 @@ impl WriteGate {
             }
         }
         let ring = ingesters.as_ref().map(|ingesters| Arc::clone(ingesters.ring()));
-        let ready = readiness(member.as_ref().map(Member::handle), ring, clock);
+        let ready = readiness(member.as_ref(), ring, clock);
         let room = room(&config);
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
@@ -186,19 +186,21 @@ fn ring_sink(
 /// Ready once we are in the distributors' ring, where there is one, and know the ingesters', where
 /// we send to them. A distributor behind us that is down is no reason: what cannot be sent on is
 /// answered 503, and another gate could not send it on either.
-fn readiness(
-    handle: Option<LifecyclerHandle>,
-    ingesters: Option<Arc<Ring>>,
-    clock: Clock,
-) -> edges::Ready {
+fn readiness(member: Option<&Member>, ingesters: Option<Arc<Ring>>, clock: Clock) -> edges::Ready {
     let not_ready = |reason: &str| format!("Distributor not ready: {reason}");
+    let member = member.map(|member| (member.handle(), Arc::clone(member.ring())));
     Arc::new(move || {
-        if let Some(handle) = &handle {
+        let mut notes = Vec::new();
+        if let Some((handle, ring)) = &member {
             handle.readiness().map_err(|reason| not_ready(&reason.to_string()))?;
+            let expired = "rates are divided by a ring that is too old";
+            let note = ring_note(ring, clock.now().unix_ms, expired);
+            notes.extend(note.map(|note| format!("distributors' {note}")));
         }
-        match &ingesters {
-            None => Ok(None),
-            Some(ring) => IngesterRing::check(ring, clock).map_err(|reason| not_ready(&reason)),
+        if let Some(ring) = &ingesters {
+            let note = IngesterRing::check(ring, clock).map_err(|reason| not_ready(&reason))?;
+            notes.extend(note);
         }
+        Ok((!notes.is_empty()).then(|| notes.join("\n")))
     })
 }

@@ -9,7 +9,8 @@
 //! body, in memory that is kept from request to request.
 //!
 //! What must hold: nothing is sent when one key cannot be placed; a series is stored only once a
-//! quorum of its replicas has said so; whoever stops waiting for the verdict stops nothing.
+//! quorum of its replicas has said so; whoever stops waiting for the verdict stops nothing; a
+//! request that is larger than an ingester's messages may be is sent in several.
 
 mod scratch;
 mod subrings;
@@ -106,6 +107,11 @@ impl FanOut {
     ) -> Result<Awaited, FanOutError> {
         let Scratch { batches, request, message } = scratch;
         batches.assign(place, self.op, prepared.items.iter().map(|item| item.key))?;
+        // No part of a body is larger than the whole, so few requests are looked through.
+        let bytes_max = self.ingesters.request_bytes_max();
+        if prepared.body.len() > bytes_max {
+            batches.split(bytes_max as u64, |item| prepared.items[item as usize].len_bytes());
+        }
         let source = BatchSource {
             source: prepared.source,
             discard_out_of_order: prepared.discard_out_of_order,

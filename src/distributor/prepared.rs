@@ -35,6 +35,13 @@ pub struct Item {
     pub kind: ItemKind,
 }
 
+impl Item {
+    /// As much as it takes of a message.
+    pub fn len_bytes(&self) -> u64 {
+        u64::from(self.end.saturating_sub(self.start))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     Series { samples: u32, histograms: u32, exemplars: u32 },

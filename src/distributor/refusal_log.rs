@@ -6,13 +6,9 @@
 use std::sync::PoisonError;
 
 use crate::clock::Now;
-use crate::ratelimit::Bucket;
+use crate::ratelimit::LogLines;
 use crate::sync::Mutex;
 use crate::tenant::TenantId;
-
-/// Lines of one kind per second in the long run, and at once.
-const LINES_PER_SEC: f64 = 1.0;
-const LINES_BURST: u64 = 10;
 
 /// Kinds of refusals that have lines of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,27 +34,8 @@ pub struct Refusal<'a> {
     pub request_id: &'a str,
 }
 
-pub struct RefusalLog(Mutex<[Lines; KINDS]>);
-
-struct Lines {
-    bucket: Bucket,
-    untold: u64,
-}
-
-impl Default for RefusalLog {
-    fn default() -> Self {
-        let lines = |_| Lines { bucket: Bucket::new(LINES_PER_SEC, LINES_BURST), untold: 0 };
-        Self(Mutex::new(std::array::from_fn(lines)))
-    }
-}
-
-/// Longest text of a line, in bytes: a sender decides how long its labels are.
-const TEXT_BYTES_MAX: usize = 2048;
-
-/// As much of a text as goes to the log.
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
-}
+#[derive(Default)]
+pub struct RefusalLog(Mutex<[LogLines; KINDS]>);
 
 impl RefusalLog {
     /// Tells of a refusal, if its kind has a line left.
@@ -67,7 +44,7 @@ impl RefusalLog {
         tracing::warn!(
             tenant = refusal.tenant.as_str(),
             reason = refusal.reason,
-            error = cut(refusal.text),
+            error = LogLines::cut(refusal.text),
             request_id = refusal.request_id,
             untold,
             "write refused"
@@ -77,12 +54,7 @@ impl RefusalLog {
     /// Takes a line, and gives the number of refusals since the last one of the kind.
     fn may_tell(&self, kind: Kind, now: Now) -> Option<u64> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = &mut kinds[kind as usize];
-        if lines.bucket.take(1, now.steady_ns) {
-            return Some(std::mem::take(&mut lines.untold));
-        }
-        lines.untold += 1;
-        None
+        kinds[kind as usize].take(now.steady_ns)
     }
 }
 
@@ -99,6 +71,5 @@ mod tests {
         assert_eq!(log.may_tell(Kind::Sink, at(1)), Some(0));
         assert_eq!(log.may_tell(Kind::Rate, at(2)), Some(990));
         assert_eq!(log.may_tell(Kind::Rate, at(2)), None);
-        assert_eq!((cut("short"), cut(&"ä".repeat(5000)).len()), ("short", TEXT_BYTES_MAX));
     }
 }

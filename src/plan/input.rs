@@ -35,6 +35,9 @@ pub enum InputError {
     TooLong { source_name: String },
     #[error(transparent)]
     Page(#[from] PageError),
+    /// A write gate, as a rule: it serves the ring perhaps, and counts no series.
+    #[error("{page}; {hint}")]
+    NoPage { page: PageError, hint: &'static str },
 
     #[error("{source_name} is neither a /ring page as JSON nor a stored ring: {as_page}")]
     Ring { source_name: String, as_page: String, source: ring_desc::RingDescError },
@@ -44,6 +47,13 @@ pub enum InputError {
     #[error("{source_name} cannot be read as counts: {reason}")]
     Counts { source_name: String, reason: String },
 }
+
+/// What to name where a server has no such page.
+const RING_HINT: &str = "--ring wants the ring of the ingesters: any freehold that has it, a Cortex \
+                         ingester or distributor, or a URL with the path of the page";
+const COUNTS_HINT: &str = "--counts wants a freehold with an ingester (-target=all or ingester, a \
+                           sidecar too; a write gate counts no series), or \
+                           http://CORTEX-DISTRIBUTOR/distributor/all_user_stats";
 
 /// A ring, and when it was seen.
 pub(super) struct SeenRing {
@@ -69,7 +79,10 @@ pub(super) async fn read_ring(
     now_ms: i64,
 ) -> Result<SeenRing, InputError> {
     let bytes = match server(from, tls_ca)? {
-        Some(server) => server.get(path_or(&server, "/ring"), BOUNDS).await?,
+        Some(server) => {
+            let page = server.get(path_or(&server, "/ring"), BOUNDS).await;
+            page.map_err(|error| page_error(error, RING_HINT))?
+        }
         None => read_file(from)?.into(),
     };
     let ring = parse_ring(from, &bytes, now_ms)?;
@@ -97,7 +110,8 @@ pub(super) async fn read_counts(
             let path = path_or(&server, "/tenants");
             let mut page = 1;
             loop {
-                let bytes = server.get(&on_page(path, page), BOUNDS).await?;
+                let bytes = server.get(&on_page(path, page), BOUNDS).await;
+                let bytes = bytes.map_err(|error| page_error(error, COUNTS_HINT))?;
                 let text =
                     std::str::from_utf8(&bytes).map_err(|_| failed("not UTF-8".to_owned()))?;
                 let read = parse_counts(text, replicas).map_err(failed)?;
@@ -328,6 +342,14 @@ fn read_file(path: &str) -> Result<Vec<u8>, InputError> {
 fn server(from: &str, tls_ca: &Path) -> Result<Option<PageServer>, InputError> {
     let is_url = ["http://", "https://"].iter().any(|scheme| from.starts_with(scheme));
     Ok(if is_url { Some(PageServer::new(from, tls_ca)?) } else { None })
+}
+
+/// Who serves no such page is told whom to ask.
+fn page_error(page: PageError, hint: &'static str) -> InputError {
+    match page {
+        PageError::Status { status: 404, .. } => InputError::NoPage { page, hint },
+        page => page.into(),
+    }
 }
 
 /// The URL's path, or `path` for one without.

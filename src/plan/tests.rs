@@ -324,7 +324,10 @@ fn counts_are_read_in_every_form_that_operators_have() {
 }
 
 /// Answers each request by its path, as many times as there are answers.
-fn serve(answers: Vec<(&'static str, String)>) -> (String, std::thread::JoinHandle<()>) {
+fn serve(
+    status: &'static str,
+    answers: Vec<(&'static str, String)>,
+) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let server = std::thread::Builder::new().name("plan-test".to_owned()).spawn(move || {
@@ -339,7 +342,7 @@ fn serve(answers: Vec<(&'static str, String)>) -> (String, std::thread::JoinHand
             assert!(head.starts_with(&format!("GET {path} ")), "{head}");
             assert!(head.to_lowercase().contains("accept: application/json"), "{head}");
             let length = body.len();
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
             stream.write_all(answer.as_bytes()).expect("written");
         }
     });
@@ -355,12 +358,28 @@ fn a_running_instance_is_asked_for_all_pages_of_its_tenants() {
         )
     };
     let answers = vec![("/tenants?page=1", page("a")), ("/tenants?page=2", page("b"))];
-    let (url, server) = serve(answers);
+    let (url, server) = serve("200 OK", answers);
     let plan = run_json(&Bench::new(3, &[], 64).with(&["--to=4"]), &url);
     server.join().expect("both were asked for");
     let tenants = plan["tenants"].as_array().expect("tenants");
     let names: Vec<_> = tenants.iter().map(|t| (&t["tenant"], &t["global_limit"])).collect();
     assert_eq!(names, [(&"a".into(), &3000.into()), (&"b".into(), &3000.into())]);
+}
+
+#[test]
+fn who_counts_no_series_is_named_together_with_who_does() {
+    let (gate, server) = serve("404 Not Found", vec![("/tenants?page=1", String::new())]);
+    let bench = Bench::new(3, &[], 64).with(&["--to=4"]);
+    let error = bench.text(&gate).expect_err("no counts there");
+    server.join().expect("it was asked");
+    assert!(error.starts_with(&format!("{gate}/tenants?page=1 answers 404; --counts ")), "{error}");
+    assert!(error.contains("-target=all or ingester"), "{error}");
+    assert!(error.contains("/distributor/all_user_stats"), "{error}");
+
+    let (gate, server) = serve("404 Not Found", vec![("/ring", String::new())]);
+    let error = bench.with(&[&format!("--ring={gate}")]).text("a,1").expect_err("no ring there");
+    server.join().expect("it was asked");
+    assert!(error.starts_with(&format!("{gate}/ring answers 404; --ring ")), "{error}");
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! that lead to the same position share one. All memory is kept from request to request: on a
 //! warm path nothing is allocated per key.
 //!
-//! Invariant: an item is in the batch of each address that its replica set names, once, and the
-//! items of a batch are in the order of the request.
+//! Invariant: an item is in a batch of each address that its replica set names, in one of them,
+//! and the items of a batch are in the order of the request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Batches {
     memo: Memo,
 }
 
-/// What goes to one address.
+/// What goes to one address, or a part of it.
 #[derive(Debug, Default)]
 pub struct Batch {
     member: Option<MemberIndex>,
@@ -100,7 +100,24 @@ impl Batches {
         Ok(())
     }
 
-    /// The batches of the last request, in the order in which its keys met their addresses.
+    /// Cuts batches of more than `bytes_max` into several for the same address; `bytes_of` gives
+    /// the size of an item. An item that is larger alone is alone.
+    pub fn split(&mut self, bytes_max: u64, bytes_of: impl Fn(u32) -> u64) {
+        let mut at = 0;
+        // What is cut off becomes a batch at the end, and is looked at in its turn.
+        while at < self.len {
+            if let Some(cut) = self.batches[at].cut(bytes_max, &bytes_of) {
+                next(&mut self.batches, &mut self.len);
+                let (before, rest) = self.batches[..self.len].split_at_mut(self.len - 1);
+                rest[0].member = before[at].member;
+                rest[0].items.extend(before[at].items.drain(cut..));
+            }
+            at += 1;
+        }
+    }
+
+    /// The batches of the last request, in the order in which its keys met their addresses; what
+    /// was cut off of them comes last.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Batch> {
         self.batches[..self.len].iter()
     }
@@ -174,13 +191,7 @@ impl Batches {
         let batch = if place.health.serves(met, op) {
             *self.batch_at.entry(Arc::clone(&met.addr)).or_insert_with(|| {
                 let batch = self.len as u32;
-                self.len += 1;
-                if self.batches.len() < self.len {
-                    self.batches.push(Batch::default());
-                }
-                let new = &mut self.batches[batch as usize];
-                new.member = Some(member);
-                new.items.clear();
+                next(&mut self.batches, &mut self.len).member = Some(member);
                 batch
             })
         } else {
@@ -191,7 +202,34 @@ impl Batches {
     }
 }
 
+/// One more batch in use, without items.
+fn next<'b>(batches: &'b mut Vec<Batch>, len: &mut usize) -> &'b mut Batch {
+    let at = *len;
+    *len += 1;
+    if batches.len() < *len {
+        batches.push(Batch::default());
+    }
+    batches[at].items.clear();
+    &mut batches[at]
+}
+
 impl Batch {
+    /// Where it has to end so as not to be larger; `None` where it need not.
+    fn cut(&self, bytes_max: u64, bytes_of: impl Fn(u32) -> u64) -> Option<usize> {
+        let (mut bytes, mut before) = (0, None);
+        for (at, &item) in self.items.iter().enumerate() {
+            // It is sent once, however often its answer counts.
+            if before.replace(item) == Some(item) {
+                continue;
+            }
+            bytes += bytes_of(item);
+            if bytes > bytes_max && at > 0 {
+                return Some(at);
+            }
+        }
+        None
+    }
+
     /// Who takes it; of several members at one address the first that was met.
     pub fn member(&self) -> MemberIndex {
         self.member.expect("a batch in use was made for a member")

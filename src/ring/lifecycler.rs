@@ -240,7 +240,7 @@ pub async fn forget(
     });
     match timeout(WRITE_TIMEOUT_DEFAULT, cas).await {
         Ok(outcome) => outcome.map_err(LifecyclerError::Write)?,
-        Err(_) => return Err(LifecyclerError::Write(KvError::Timeout(WRITE_TIMEOUT_DEFAULT))),
+        Err(_) => return Err(LifecyclerError::Write(kv.silent(WRITE_TIMEOUT_DEFAULT))),
     }
     if was_empty { Err(LifecyclerError::EmptyRing) } else { Ok(()) }
 }
@@ -402,7 +402,7 @@ impl Run {
         });
         let outcome = match timeout(self.write_timeout, cas).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(KvError::Timeout(self.write_timeout)),
+            Err(_) => Err(store.kv.silent(self.write_timeout)),
         };
         match (outcome, applied) {
             (Ok(()), Some(applied)) => {
@@ -430,7 +430,7 @@ impl Run {
         let value = match timeout(self.write_timeout, self.store.kv.get(&self.store.key)).await {
             Ok(value) => value.map_err(|e| NotReady::Store(e.to_string()))?,
             Err(_) => {
-                return Err(NotReady::Store(KvError::Timeout(self.write_timeout).to_string()));
+                return Err(NotReady::Store(self.store.kv.silent(self.write_timeout).to_string()));
             }
         };
         let bytes = value.bytes.ok_or(NotReady::NoRing)?;
@@ -439,7 +439,11 @@ impl Run {
     }
 
     fn publish(&self) {
-        let now = status(&self.lifecycle);
+        let mut now = status(&self.lifecycle);
+        // What the machine lacks is missing because the store cannot be written: that is the news.
+        if let (Err(_), Some(error)) = (&now.readiness, &self.last_error) {
+            now.readiness = Err(NotReady::Store(error.to_string()));
+        }
         self.metrics.tokens_owned.set(i64::try_from(now.tokens_count).unwrap_or(i64::MAX));
         self.status.send_if_modified(|old| {
             if old.state != now.state {

@@ -202,7 +202,7 @@ impl<R: ReadRing> Run<R> {
         }
         match tokio::time::timeout(READ_TIMEOUT, self.kv.get(&self.key)).await {
             Ok(value) => value,
-            Err(_) => Err(KvError::Timeout(READ_TIMEOUT)),
+            Err(_) => Err(self.kv.silent(READ_TIMEOUT)),
         }
     }
 

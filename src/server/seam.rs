@@ -26,9 +26,9 @@ pub enum PushError {
     /// A decision that the sender is told as an HTTP status, also over gRPC.
     #[error("{text}")]
     Rejected { code: u16, text: String },
-    /// Too much at once: status 429, and over HTTP when to come back.
+    /// Too much at once: status 429, and over HTTP when to come back, if that helps.
     #[error("{text}")]
-    RateLimited { text: String, wait_ns: u64 },
+    RateLimited { text: String, wait_ns: Option<u64> },
     #[error("{text}")]
     Plain { text: String },
     #[error("{text}")]

@@ -94,13 +94,10 @@ impl From<ingester::PushError> for PushError {
             ingester::PushError::Overload(_) | ingester::PushError::Whole { .. } => {
                 Self::Plain { text }
             }
-            // A push that no wait lets through still backs off, as far as a wait is told.
-            ingester::PushError::RateLimited { wait_ns, .. } => {
-                Self::RateLimited { text, wait_ns: wait_ns.unwrap_or(u64::MAX) }
-            }
+            ingester::PushError::RateLimited { wait_ns, .. } => Self::RateLimited { text, wait_ns },
             // Of a part nobody has worked out the wait; jitter alone spreads the retries.
             ingester::PushError::Partial { rate_limited: true, .. } => {
-                Self::RateLimited { text, wait_ns: 0 }
+                Self::RateLimited { text, wait_ns: Some(0) }
             }
             ingester::PushError::Partial { .. } => Self::Rejected { code: 400, text },
             ingester::PushError::Store(source) => Self::Plain { text: format!("{text}: {source}") },
@@ -130,7 +127,7 @@ impl From<ingester::PushError> for SinkError {
         let (status, text, wait_ns) = match PushError::from(error) {
             PushError::Unavailable { text } => return Self::Unavailable { text },
             PushError::Rejected { code, text } => (code, text, None),
-            PushError::RateLimited { text, wait_ns } => (TOO_MANY_REQUESTS, text, Some(wait_ns)),
+            PushError::RateLimited { text, wait_ns } => (TOO_MANY_REQUESTS, text, wait_ns),
             PushError::Malformed { text } => (400, text, None),
             PushError::Plain { text } if is_whole => (500, text, None),
             PushError::Plain { text } => return Self::Failed { text },
@@ -206,6 +203,10 @@ pub fn stream_answer(error: PushError) -> (u16, String) {
     }
 }
 
+/// When to come back after a 503 that knows no better: what made it passes by itself, as a start,
+/// a slow network or a moment without room.
+const UNAVAILABLE_RETRY_AFTER_SECS: u64 = 1;
+
 /// An error page as Go's `http.Error` writes it.
 pub fn http_error(code: u16, text: &str) -> Response {
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -213,7 +214,11 @@ pub fn http_error(code: u16, text: &str) -> Response {
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
-    (code, headers, format!("{text}\n")).into_response()
+    let mut response = (code, headers, format!("{text}\n")).into_response();
+    if code == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, UNAVAILABLE_RETRY_AFTER_SECS.into());
+    }
+    response
 }
 
 /// What the sender of a remote write is told.
@@ -257,16 +262,22 @@ pub fn remote_write_answer(
 struct Refusal {
     status: u16,
     text: String,
-    /// When to come back, where that is known.
+    /// When to come back, where that is known and helps.
     wait_ns: Option<u64>,
 }
 
 impl Refusal {
-    /// Who is told to come back is told when, so that senders do not come back all at once.
+    /// Who is told to come back is told when, so that senders do not come back all at once. A
+    /// request over a rate that no wait lets through gets no time: it would be told in vain.
     fn response(&self) -> Response {
         let mut response = http_error(self.status, &self.text);
-        if matches!(self.status, TOO_MANY_REQUESTS | SERVICE_UNAVAILABLE) {
-            let wait_secs = retry_after_secs(self.wait_ns.unwrap_or(0), rand::random());
+        let wait_ns = match self.status {
+            TOO_MANY_REQUESTS => self.wait_ns,
+            SERVICE_UNAVAILABLE => Some(self.wait_ns.unwrap_or(0)),
+            _ => None,
+        };
+        if let Some(wait_ns) = wait_ns {
+            let wait_secs = retry_after_secs(wait_ns, rand::random());
             response.headers_mut().insert(header::RETRY_AFTER, wait_secs.into());
         }
         response
@@ -284,9 +295,7 @@ impl From<Partly> for Refusal {
 
 impl From<distributor::Refused> for Refusal {
     fn from(refused: distributor::Refused) -> Self {
-        // A request that no wait lets through still backs off, as far as a wait is told.
-        let wait_ns = refused.wait_ns.unwrap_or(u64::MAX);
-        Self { status: TOO_MANY_REQUESTS, text: refused.text, wait_ns: Some(wait_ns) }
+        Self { status: TOO_MANY_REQUESTS, text: refused.text, wait_ns: refused.wait_ns }
     }
 }
 

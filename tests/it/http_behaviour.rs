@@ -347,9 +347,9 @@ async fn replay(parity: bool) {
                 case["counter_deltas"]
             ));
         }
-        if answer.status == 429 || answer.status == 503 {
-            let told: u64 = answer.headers["retry-after"].parse().expect("case R52: whole seconds");
-            assert!((1..=60).contains(&told), "{name}: {told}");
+        // All that were recorded are larger than the burst: no time lets them through.
+        if answer.status == 429 {
+            assert!(!answer.headers.contains_key("retry-after"), "{name}");
         }
         seen += 1;
     }

@@ -24,6 +24,7 @@ mod grpc;
 mod http;
 mod http_behaviour;
 mod metric_names;
+mod pages;
 mod pass_through;
 mod passes;
 mod process;

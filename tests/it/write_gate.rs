@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
 use freehold::app::WriteGate;
 use freehold::config::{Config, Target};
+use freehold::ring::config::KvStoreKind;
 use freehold::units::Millis;
 use freehold::wire::proto::cortexpb;
 use prost::Message as _;
@@ -309,14 +310,13 @@ async fn a_distributor_that_hangs_is_waited_for_no_longer_than_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn totals_are_left_to_the_distributor_behind_and_refusals_are_ours() {
     let (_stub, gate) = start(|config| {
-        config.limits.ingestion_rate = 0.0;
+        config.limits.ingestion_rate = 0.001;
         config.limits.ingestion_burst_size = 1;
     })
     .await;
     assert_eq!(push(&gate, &good()).await.status, 200);
     let answer = push(&gate, &good()).await;
-    assert_eq!(answer.status, 429);
-    assert!(answer.headers.contains_key("retry-after"));
+    assert_eq!((answer.status, answer.headers["retry-after"].as_str()), (429, "60"));
     let shown = metrics(&gate).await;
     for left_out in ["_received_samples_total", "_samples_in_total", "_push_requests_total"] {
         assert!(!shown.contains(&format!("cortex_distributor{left_out}")), "{left_out}\n{shown}");
@@ -330,6 +330,56 @@ async fn totals_are_left_to_the_distributor_behind_and_refusals_are_ours() {
     }
     assert_eq!(send(gate.http_address, "GET /ready HTTP/1.1\r\n", b"").await.body, "ready");
     gate.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_in_vain_is_not_told_to_come_back() {
+    let (_stub, gate) = start(|config| {
+        config.limits.ingestion_rate = 0.0;
+        config.limits.ingestion_burst_size = 1;
+    })
+    .await;
+    assert_eq!(push(&gate, &good()).await.status, 200);
+    // Nothing flows in, so the bucket stays empty.
+    let answer = push(&gate, &good()).await;
+    assert_eq!(answer.status, 429);
+    assert!(!answer.headers.contains_key("retry-after"), "{answer:?}");
+    gate.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_without_the_distributors_ring_names_the_store_that_it_cannot_reach() {
+    // Nobody listens there once this is dropped.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let check = async |kind: KvStoreKind, expect: String| {
+        let (_stub, gate) = start(|config| {
+            config.limits.ingestion_rate_strategy = freehold::limits::IngestionRateStrategy::Global;
+            config.distributor.ring.instance_id = "gate-1".into();
+            config.distributor.ring.instance_addr = "127.0.0.1".into();
+            let store = &mut config.distributor.ring.kvstore;
+            store.store = kind;
+            store.etcd.endpoints = vec![address.to_string()];
+            store.consul.host = format!("http://{address}");
+        })
+        .await;
+        let ready = async || send(gate.http_address, "GET /ready HTTP/1.1\r\n", b"").await;
+        let told = async {
+            while !ready().await.body.contains(&expect) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, told).await.is_err() {
+            panic!("{expect}, but {:?}", ready().await);
+        }
+        let answer = ready().await;
+        assert_eq!((answer.status, answer.headers["retry-after"].as_str()), (503, "1"));
+        gate.stop().await.expect("stops");
+    };
+    let begin = "Distributor not ready: error talking to the KV store: cannot ask";
+    check(KvStoreKind::Etcd, format!("{begin} etcd at {address}: ")).await;
+    check(KvStoreKind::Consul, format!("{begin} Consul at {address}: ")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 //!
 //! Clean-up is Cortex's, in two steps: a replica that was silent for long is marked, which all
 //! who follow the store hear of, and a mark of some age is deleted, which not every store tells.
+//! Tenants that are only counted here, without a replica, are forgotten when they fall silent.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -32,6 +33,9 @@ const CLEANUP_JITTER: f64 = 0.2;
 /// Silence after which a replica is marked, and age at which a mark is deleted; Cortex's.
 const DELETION_TIMEOUT_MS: i64 = 30 * 60 * 1000;
 
+/// Time between two looks for tenants that have fallen silent.
+pub(super) const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
 /// Pause behind a failed reading; doubled for each in a row up to the longest.
 const BACK_OFF_MIN: Duration = Duration::from_millis(500);
 const BACK_OFF_MAX: Duration = Duration::from_secs(16);
@@ -51,12 +55,14 @@ impl HaDriver {
     pub async fn run(self, clock: WallClock, stop: impl Future<Output = ()>) {
         let Self { tracker, due } = self;
         let Some(store) = &tracker.store else { return };
-        // What is dropped in mid-air is a reading or a swap, which leave nothing half-done.
+        // What is dropped in mid-air is a reading or a swap, which leave nothing half-done. None
+        // of them ends before `stop`.
         tokio::select! {
             () = stop => {}
             () = follow(&tracker, store, &clock) => {}
             () = renew(&tracker, due) => {}
             () = clean_up(&tracker, store, &clock) => {}
+            () = sweep(&tracker) => {}
         }
     }
 }
@@ -162,6 +168,13 @@ async fn renew(tracker: &Arc<HaTracker>, mut due: mpsc::Receiver<Renewal>) {
                 .unwrap_or_else(PoisonError::into_inner)
                 .renewed(&tenant, &cluster);
         });
+    }
+}
+
+async fn sweep(tracker: &HaTracker) {
+    loop {
+        sleep(SWEEP_PERIOD).await;
+        tracker.elections.write().unwrap_or_else(PoisonError::into_inner).sweep();
     }
 }
 

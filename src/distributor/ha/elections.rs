@@ -12,7 +12,7 @@
 //! its answer could not be another one.
 //!
 //! Invariants: what is known of a cluster never gets older; no more clusters are known than
-//! [`CLUSTERS_MAX`].
+//! [`CLUSTERS_MAX`]; a tenant without clusters that sends nothing is forgotten.
 
 use std::sync::Arc;
 
@@ -27,6 +27,13 @@ use crate::wire::replica_desc::ElectedReplica;
 /// about 250 bytes each they take 50 MB. Beyond it new clusters are refused as are those beyond
 /// a tenant's own limit.
 pub const CLUSTERS_MAX: usize = 200_000;
+
+/// Most tenants whose samples without both labels are counted, as many as have other numbers of
+/// the distributor's. They need no cluster, so made-up names would fill memory.
+pub(super) const TENANTS_MAX: usize = 65_536;
+/// Sweeps, one a minute, that a tenant without clusters outlives while it sends nothing: its
+/// numbers go when the distributor's other numbers of it do.
+pub(super) const IDLE_SWEEPS_MAX: u32 = 15;
 
 /// What a tenant's limits and our settings say of its elections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +106,9 @@ pub(super) struct Tenant {
     pub clusters: HashMap<Box<str>, Cluster>,
     /// Samples without both labels.
     pub non_ha_samples: AtomicU64,
+    /// Sweeps that have found as many samples as the one before.
+    idle_sweeps: u32,
+    swept_samples: u64,
 }
 
 #[derive(Debug)]
@@ -250,8 +260,23 @@ impl Elections {
         self.tenants.get(tenant)
     }
 
-    pub(super) fn tenant_or_new(&mut self, tenant: &TenantId) -> &Tenant {
-        self.tenants.entry(tenant.clone()).or_default()
+    /// `None` for a new one where there are [`TENANTS_MAX`].
+    pub(super) fn tenant_or_new(&mut self, tenant: &TenantId) -> Option<&Tenant> {
+        if self.tenants.len() >= TENANTS_MAX {
+            return self.tenants.get(tenant);
+        }
+        Some(self.tenants.entry(tenant.clone()).or_default())
+    }
+
+    /// Forgets tenants that have no clusters and have long sent nothing.
+    pub(super) fn sweep(&mut self) {
+        self.tenants.retain(|_, known| {
+            let samples = known.non_ha_samples.load(Ordering::Relaxed);
+            let is_idle = known.clusters.is_empty() && samples == known.swept_samples;
+            known.swept_samples = samples;
+            known.idle_sweeps = if is_idle { known.idle_sweeps + 1 } else { 0 };
+            known.idle_sweeps < IDLE_SWEEPS_MAX
+        });
     }
 
     pub(super) fn clusters(&self) -> impl Iterator<Item = (&TenantId, &str, &Cluster)> {

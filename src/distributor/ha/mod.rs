@@ -254,6 +254,10 @@ impl HaTracker {
 
     /// Samples without both labels, of a tenant whose limits ask for them.
     pub fn count_non_ha(&self, tenant: &TenantId, samples: u64) {
+        // Nobody would read it, and nothing would forget it.
+        if self.store.is_none() {
+            return;
+        }
         let elections = self.elections.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = elections.tenant(tenant) {
             known.non_ha_samples.fetch_add(samples, Ordering::Relaxed);
@@ -261,7 +265,9 @@ impl HaTracker {
         }
         drop(elections);
         let mut elections = self.elections.write().unwrap_or_else(PoisonError::into_inner);
-        elections.tenant_or_new(tenant).non_ha_samples.fetch_add(samples, Ordering::Relaxed);
+        if let Some(known) = elections.tenant_or_new(tenant) {
+            known.non_ha_samples.fetch_add(samples, Ordering::Relaxed);
+        }
     }
 
     fn terms(&self, limits: &Limits) -> Terms {

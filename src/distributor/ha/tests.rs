@@ -355,6 +355,33 @@ async fn metrics_have_cortexs_names() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn numbers_of_a_tenant_that_fell_silent_go() {
+    let world = World::new(&[(0, 0)]);
+    let tracker = &world.trackers[0].tracker;
+    let known = || tracker.elections.read().expect("no panic").tenant(&tenant()).is_some();
+    let minutes = |count: u64| sleep(Duration::from_secs(count * 60) + Duration::from_secs(1));
+    tracker.count_non_ha(&tenant(), 3);
+    minutes(14).await;
+    assert!(known());
+    tracker.count_non_ha(&tenant(), 1);
+    minutes(14).await;
+    assert!(known(), "it has sent something since");
+    minutes(2).await;
+    assert!(!known(), "as long as the distributor's other numbers of it stay");
+    // An elected replica keeps its tenant, until it goes itself.
+    world.send(0, "a").await.expect("elected");
+    tracker.count_non_ha(&tenant(), 3);
+    minutes(20).await;
+    assert!(known());
+    let gone = ElectedReplica { deleted_at_ms: world.now_ms(0), ..world.stored() };
+    world.store_replica(&gone);
+    settle().await;
+    assert!(known(), "the other number is young");
+    minutes(16).await;
+    assert!(!known());
+}
+
 /// Two replicas send through trackers whose clocks differ, on a store that is slow, loses swaps
 /// and is away for a while; then the elected one falls silent.
 ///

@@ -64,6 +64,38 @@ fn shown(batches: &Batches, place: &Placement<'_>) -> BTreeMap<String, BTreeSet<
     items
 }
 
+/// Every part is small enough or one item, and all parts together are what was cut.
+fn check_split(
+    batches: &mut Batches,
+    place: &Placement<'_>,
+    bytes_max: u64,
+    bytes_of: impl Fn(u32) -> u64,
+) {
+    let answered = |batches: &Batches| {
+        let mut items: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for batch in batches.iter() {
+            let address = place.members[batch.member().index()].addr.to_string();
+            items.entry(address).or_default().extend(batch.answered_items());
+        }
+        items
+    };
+    let mut before = answered(batches);
+    batches.split(bytes_max, &bytes_of);
+    let mut after = answered(batches);
+    // A batch without items is there too: its members have none.
+    before.values_mut().chain(after.values_mut()).for_each(|items| items.sort_unstable());
+    assert_eq!(after, before);
+    let mut seen = BTreeSet::new();
+    for batch in batches.iter() {
+        assert!(batch.items().is_sorted_by(|a, b| a < b), "in the request's order, each once");
+        let bytes: u64 = batch.items().map(&bytes_of).sum();
+        assert!(bytes <= bytes_max || batch.items().count() == 1, "{bytes} bytes");
+        for item in batch.items() {
+            assert!(seen.insert((batch.member().index(), item)), "in one part for each address");
+        }
+    }
+}
+
 fn keys(keys: &[u32]) -> Vec<RingKey> {
     keys.iter().copied().map(RingKey).collect()
 }
@@ -95,7 +127,10 @@ proptest! {
             let outcome = batches.assign(&place, op, keys.iter().copied());
             let expect = naive(&ring, op, &keys);
             match (outcome, expect) {
-                (Ok(()), Ok(expect)) => prop_assert_eq!(shown(&batches, &place), expect),
+                (Ok(()), Ok(expect)) => {
+                    prop_assert_eq!(shown(&batches, &place), expect);
+                    check_split(&mut batches, &place, 60, |item| u64::from(keys[item as usize].0 % 90));
+                }
                 (outcome, expect) => prop_assert_eq!(outcome, expect.map(drop)),
             }
         }
@@ -136,6 +171,25 @@ fn members_that_share_an_address_get_one_batch_and_answer_twice() {
     assert_eq!(all.len(), 1);
     assert_eq!(all[0].items().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(all[0].answered_items(), [0, 0, 1, 1]);
+}
+
+#[test]
+fn a_batch_is_cut_where_it_gets_too_large() {
+    let ring = ring(vec![instance("a:1", "", InstanceState::Active, vec![5])], 1, false);
+    let mut batches = Batches::default();
+    let check = |batches: &mut Batches, sizes: &[u64], expect: &[&[u32]]| {
+        let keys = keys(&vec![1; sizes.len()]);
+        batches.assign(&ring.placement(), Operation::Write, keys.into_iter()).expect("one replica");
+        batches.split(10, |item| sizes[item as usize]);
+        let parts: Vec<Vec<u32>> = batches.iter().map(|batch| batch.items().collect()).collect();
+        assert_eq!(parts, expect, "{sizes:?}");
+    };
+    check(&mut batches, &[5, 5], &[&[0, 1]]);
+    check(&mut batches, &[5, 5, 1], &[&[0, 1], &[2]]);
+    check(&mut batches, &[50, 1, 1], &[&[0], &[1, 2]]);
+    check(&mut batches, &[1, 50, 1], &[&[0], &[1], &[2]]);
+    check(&mut batches, &[6, 6, 6, 6], &[&[0], &[1], &[2], &[3]]);
+    check(&mut batches, &[1], &[&[0]]);
 }
 
 /// Zones of 38, 1 and 1 members can never give what five replicas ask of them.

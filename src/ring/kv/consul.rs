@@ -221,7 +221,11 @@ impl ConsulKv {
     }
 
     fn error(&self, reason: String) -> KvError {
-        KvError::Call { store: "Consul", at: self.dialler.address().authority(), reason }
+        KvError::Call { store: "Consul", at: self.endpoint(), reason }
+    }
+
+    pub(super) fn endpoint(&self) -> String {
+        self.dialler.address().authority()
     }
 }
 

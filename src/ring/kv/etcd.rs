@@ -52,6 +52,11 @@ impl EtcdKv {
         Ok(Self { calls, cas_attempts_max: config.max_retries, requests })
     }
 
+    /// All servers, since any of them may have been asked.
+    pub(super) fn endpoints(&self) -> String {
+        self.calls.authorities()
+    }
+
     pub(super) async fn get(&self, key: &str) -> Result<KvValue, KvError> {
         Ok(self.read(key).await?.value)
     }

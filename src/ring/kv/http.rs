@@ -119,8 +119,11 @@ impl HttpKv {
     }
 
     fn error(&self, reason: String) -> KvError {
-        let at = format!("{}{}", self.dialler.address().authority(), self.path);
-        KvError::Call { store: "the ring page", at, reason }
+        KvError::Call { store: "the ring page", at: self.endpoint(), reason }
+    }
+
+    pub(super) fn endpoint(&self) -> String {
+        format!("{}{}", self.dialler.address().authority(), self.path)
     }
 }
 

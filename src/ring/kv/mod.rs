@@ -273,6 +273,17 @@ impl KvClient {
         }
     }
 
+    /// Says that no answer came within a deadline, and of whom, where the store is elsewhere.
+    pub(super) fn silent(&self, within: Duration) -> KvError {
+        let (store, at) = match self {
+            Self::InMemory(_) | Self::File(_) => return KvError::Timeout(within),
+            Self::Etcd(kv) => ("etcd", kv.endpoints()),
+            Self::Consul(kv) => ("Consul", kv.endpoint()),
+            Self::Http(kv) => ("the ring page", kv.endpoint()),
+        };
+        KvError::Call { store, at, reason: KvError::Timeout(within).to_string() }
+    }
+
     /// Ends a call at its deadline, and counts how long it took where a store is far away.
     async fn within<T>(
         &self,
@@ -283,7 +294,7 @@ impl KvClient {
         let asked_at = Instant::now();
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(KvError::Timeout(deadline)),
+            Err(_) => Err(self.silent(deadline)),
         };
         let requests = match self {
             Self::InMemory(_) | Self::File(_) => None,

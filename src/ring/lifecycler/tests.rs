@@ -118,6 +118,8 @@ async fn lost_races_and_an_unreachable_store_are_outlived() {
     let lifecycler = spawn(&kv, settings_of("me"));
     sleep(Duration::from_secs(60)).await;
     assert_eq!(lifecycler.handle().status().phase, Phase::Registering);
+    let reason = lifecycler.handle().readiness().expect_err("not in the ring");
+    assert!(matches!(&reason, NotReady::Store(_)), "not that we have no tokens: {reason}");
     kv.set_unreachable(false);
     kv.fail_next_swaps(25);
     until(&lifecycler, |status| status.state == Active).await;

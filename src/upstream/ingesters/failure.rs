@@ -11,6 +11,7 @@ use crate::wire::status::read_status_details;
 
 const UNKNOWN: i32 = 2;
 const DEADLINE_EXCEEDED: i32 = 4;
+const RESOURCE_EXHAUSTED: i32 = 8;
 const INTERNAL: i32 = 13;
 const UNAVAILABLE: i32 = 14;
 
@@ -35,7 +36,7 @@ pub fn of_upstream(error: &UpstreamError) -> Failure {
 pub fn of_ask(error: AskError) -> Failure {
     match error {
         AskError::Upstream(error) => of_upstream(&error),
-        AskError::Status { code, message } => status(code, message),
+        AskError::Status { code, message } => of_status(code, message),
         error => status(INTERNAL, error.to_string()),
     }
 }
@@ -64,7 +65,7 @@ pub fn of_end(headers: &HeaderMap) -> Result<(), Failure> {
     let details = headers.get("grpc-status-details-bin");
     let details = details.and_then(|details| BASE64.decode(details.as_bytes()).ok());
     let http = match details.as_deref().and_then(read_status_details) {
-        None => None,
+        None => return Err(of_status(code, message)),
         Some((inner, http)) if inner == code => http.and_then(http_code),
         // Go takes it for an internal error: nothing in it can be believed.
         Some((inner, _)) => {
@@ -73,6 +74,27 @@ pub fn of_end(headers: &HeaderMap) -> Result<(), Failure> {
         }
     };
     Err(Failure { code: Some(code), message, http })
+}
+
+/// A message that is too large for an ingester, as its own request or as one message of a stream.
+///
+/// Messages are cut to what an ingester takes by default, so this one holds a series that is too
+/// large alone, or the ingester takes less than others do. Sent again it would be as large: to the
+/// sender it is a refusal, and not Cortex's 500, which senders repeat for ever.
+pub fn too_large(message: String) -> Failure {
+    of_response(CONTENT_TOO_LARGE.into(), message)
+}
+
+const CONTENT_TOO_LARGE: u16 = 413;
+
+/// An end without an HTTP status.
+fn of_status(code: i32, message: String) -> Failure {
+    // Both texts of gRPC's servers, ours and Go's, for a message as it came and unpacked.
+    let is_size = message.starts_with("grpc: received message ");
+    match code == RESOURCE_EXHAUSTED && is_size && message.contains(" larger than max ") {
+        true => too_large(message),
+        false => status(code, message),
+    }
 }
 
 /// An answer that is none of gRPC's, from something that stands between.
@@ -130,6 +152,27 @@ mod tests {
         }
         let bare = of_end(&end("400", "no", None)).expect_err("refused");
         assert_eq!((bare.is_refusal(), bare.is_http_4xx()), (true, false));
+    }
+
+    #[test]
+    fn a_message_that_is_too_large_is_the_senders() {
+        let check = |code, message, expect: Option<u16>| {
+            let failure = of_end(&end(code, message, None)).expect_err("failed");
+            assert_eq!(
+                (failure.http, failure.is_refusal()),
+                (expect, expect.is_some()),
+                "{message}"
+            );
+            let asked = of_ask(AskError::Status {
+                code: code.parse().expect("a number"),
+                message: message.to_owned(),
+            });
+            assert_eq!(asked, failure);
+        };
+        check("8", "grpc: received message larger than max (9 vs. 8)", Some(413));
+        check("8", "grpc: received message after decompression larger than max 8", Some(413));
+        check("8", "too many inflight pushes", None);
+        check("13", "grpc: received message larger than max (9 vs. 8)", None);
     }
 
     #[test]

@@ -61,6 +61,13 @@ pub const CALLS_PER_INGESTER_MAX: usize = 8 << 10;
 /// Connections to one ingester. At 100 streams each, Cortex's default, the first takes the push
 /// streams and leaves the others for health checks and unary pushes.
 pub const CONNECTIONS_PER_INGESTER_MAX: usize = 8;
+/// Longest message that an ingester takes unless it is told otherwise, unpacked: the default of
+/// Cortex's servers and of grpc-go's. A longer one would be refused for ever, so what is more is
+/// sent in several messages.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Room in a message for what stands around its series (the tenant, some hundred bytes) and for
+/// what a compression adds to bytes that it cannot compress (600 bytes to the longest).
+const MESSAGE_BYTES_AROUND: usize = 4 << 10;
 /// Health checks at once; each may take the remote timeout.
 const CHECKS_AT_ONCE: usize = 64;
 
@@ -233,6 +240,12 @@ impl Ingesters {
     /// `-distributor.instance-limits.max-inflight-client-requests` bounds.
     pub fn in_flight(&self) -> u64 {
         self.0.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Most bytes of series and metadata that fit into one message to an ingester.
+    pub fn request_bytes_max(&self) -> usize {
+        let message = MESSAGE_BYTES_MAX.min(self.send_message_bytes_max());
+        message.saturating_sub(MESSAGE_BYTES_AROUND)
     }
 
     /// The certificates, to be followed; none where ingesters are spoken to plainly.

@@ -150,7 +150,6 @@ impl<'a> Spread<'a> {
     /// A message with its flag and length, in memory of exactly its size.
     fn frame(&mut self, message: &[u8]) -> Result<Bytes, Failure> {
         const INTERNAL: i32 = 13;
-        const RESOURCE_EXHAUSTED: i32 = 8;
         let encoding = self.ingesters.encoding();
         let packed = &mut self.scratch.packed;
         packed.clear();
@@ -168,7 +167,7 @@ impl<'a> Spread<'a> {
             _ => {
                 let told =
                     format!("trying to send message larger than max ({} vs. {max})", payload.len());
-                return Err(failure::status(RESOURCE_EXHAUSTED, told));
+                return Err(failure::too_large(told));
             }
         };
         let mut frame = BytesMut::with_capacity(FRAME_HEADER_LEN + payload.len());

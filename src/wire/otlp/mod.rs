@@ -1,15 +1,17 @@
 //! OTLP metrics over HTTP: a received body becomes bytes of a `WriteRequest`.
 //!
-//! The protocol's own crate reads protobuf and JSON; what becomes of metrics follows Prometheus'
-//! translation as Cortex has it: names with units and suffixes, resources as `job`, `instance`
-//! and `target_info`, explicit histograms as classic ones, exponential ones as native ones. What
-//! cannot be translated is left out, and is an error only when nothing is left.
+//! The protocol's own crate reads protobuf, and the inner messages of JSON; what becomes of
+//! metrics follows Prometheus' translation as Cortex has it: names with units and suffixes,
+//! resources as `job`, `instance` and `target_info`, explicit histograms as classic ones,
+//! exponential ones as native ones. What cannot be translated is left out, and is an error only
+//! when nothing is left.
 //!
 //! Must hold: sizes are checked before memory is taken, of the body, of what it unpacks to, of
 //! the values that it holds, and of the labels that a few bytes can ask for again and again.
 
 mod attributes;
 mod exponential;
+mod json;
 mod names;
 mod output;
 mod points;

@@ -413,7 +413,7 @@ fn json_reads_as_protobuf_does() {
         {"name":"io","unit":"By","description":"About io.","sum":{"aggregationTemporality":2,
         "isMonotonic":true,"dataPoints":[{"asInt":"5","timeUnixNano":"1700000000000000000",
         "attributes":[{"key":"n","value":{"intValue":"7"}}]}]}},
-        {"name":"h","histogram":{"aggregationTemporality":2,"dataPoints":[{"count":"2","sum":3.5,
+        {"name":"h","histogram":{"aggregationTemporality":"AGGREGATION_TEMPORALITY_CUMULATIVE","dataPoints":[{"count":"2","sum":3.5,
         "timeUnixNano":1700000000000000000,"bucketCounts":["1","1"],"explicitBounds":[1]}]}}
         ]}]}],"unknown":1}"#;
     let headers = OtlpHeaders { content_type: "application/json", content_encoding: "" };
@@ -429,6 +429,11 @@ fn json_reads_as_protobuf_does() {
     let empty = decode_otlp(headers, b"{}", &OPTIONS).expect("nothing is right too");
     assert!(empty.body.is_empty());
     assert!(matches!(decode_otlp(headers, b"{", &OPTIONS), Err(OtlpError::Message(_))));
+    // What cannot be read is told, and is not taken for absent.
+    let damaged = json.replace("\"asInt\":\"5\"", "\"asInt\":\"5x\"");
+    let error = decode_otlp(headers, damaged.as_bytes(), &OPTIONS).expect_err("no number");
+    let text = error.to_string();
+    assert!(text.starts_with("\"5x\" is no whole number at line 4 column "), "{text}");
 }
 
 #[test]

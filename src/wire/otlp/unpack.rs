@@ -10,9 +10,8 @@ use flate2::read::MultiGzDecoder;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use prost::Message as _;
-use serde::Deserialize;
 
-use super::{OtlpError, OtlpHeaders};
+use super::{OtlpError, OtlpHeaders, json};
 use crate::wire::cursor::{BYTES, Cursor};
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -25,14 +24,6 @@ pub const VALUES_MAX: usize = 2 << 20;
 
 /// Messages within messages that are looked into; the decoder refuses deeper ones.
 const DEPTH_MAX: u32 = 100;
-
-/// As the crate's own request, whose JSON form insists on the one field.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct JsonRequest {
-    #[serde(default)]
-    resource_metrics: Vec<ResourceMetrics>,
-}
 
 pub(super) fn read(
     headers: OtlpHeaders<'_>,
@@ -54,9 +45,7 @@ pub(super) fn read(
     let body = if is_gzip { Cow::Owned(unzip(body, bytes_max)?) } else { Cow::Borrowed(body) };
     if content_type == JSON {
         check_json(&body)?;
-        let request: JsonRequest =
-            serde_json::from_slice(&body).map_err(|e| OtlpError::Message(e.to_string()))?;
-        return Ok(request.resource_metrics);
+        return json::read(&body).map_err(|e| OtlpError::Message(e.to_string()));
     }
     let mut left = VALUES_MAX;
     count_values(&body, &REQUEST, 0, &mut left)?;

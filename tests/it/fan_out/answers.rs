@@ -148,14 +148,15 @@ async fn who_stops_waiting_stops_nothing() {
 
 #[tokio::test]
 async fn the_verdict_does_not_wait_for_the_slowest_which_is_written_all_the_same() {
-    for setup in Setup::both() {
+    for mut setup in Setup::both() {
+        // Nobody is to be given up here, on a slow machine neither.
+        setup.distributor.remote_timeout = freehold::units::Millis(60_000);
         let gate = setup.start();
         let all = three().await;
-        all[1].knobs().push_delay = Duration::from_millis(500);
-        let started = tokio::time::Instant::now();
+        all[1].knobs().is_held = true;
         gate.push(&ring_of_three(&all), 0..10).await.expect("two are a quorum");
-        assert!(started.elapsed() < Duration::from_millis(400));
         assert_eq!(all[1].count(TENANT), 0);
+        all[1].knobs().is_held = false;
         gate.until_idle().await;
         assert_eq!(all[1].count(TENANT), 10);
     }

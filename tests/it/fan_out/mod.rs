@@ -177,8 +177,20 @@ impl Gate {
         numbers: impl IntoIterator<Item = u64>,
         shard_size: i64,
     ) -> Result<(), FanOutError> {
-        let body = request(numbers, UNIX_MS);
-        let prepared = prepared(TENANT, &body);
+        self.push_whole(ring, &request(numbers, UNIX_MS), shard_size).await
+    }
+
+    async fn push_body(&self, ring: &RingSnapshot, body: &[u8]) -> Result<(), FanOutError> {
+        self.push_whole(ring, body, 0).await
+    }
+
+    async fn push_whole(
+        &self,
+        ring: &RingSnapshot,
+        body: &[u8],
+        shard_size: i64,
+    ) -> Result<(), FanOutError> {
+        let prepared = prepared(TENANT, body);
         let pushing = Pushing { tenant: TENANT, request_metadata: &[], source_ips: None };
         patiently(self.fan_out.push(&pushing, &prepared, ring, shard_size)).await
     }
@@ -203,6 +215,12 @@ impl Gate {
             metric.get_counter().get_value() + metric.get_gauge().get_value()
         };
         metrics.iter().filter(fits).map(value).sum()
+    }
+
+    /// Messages to an ingester.
+    fn appends(&self, at: usize) -> f64 {
+        let id = format!("ingester-{at}");
+        self.metric("cortex_distributor_ingester_appends_total", &[("ingester", &id)])
     }
 
     fn failures(&self, id: &str, status: &str) -> f64 {
@@ -303,10 +321,7 @@ async fn a_push_reaches_every_replica_of_each_series() {
         assert_eq!(kept.iter().sum::<u64>(), 1500);
         assert!(kept.iter().all(|kept| (1..500).contains(kept)), "spread: {kept:?}");
         for node in 0..nodes.len() {
-            let id = format!("ingester-{node}");
-            let appends =
-                gate.metric("cortex_distributor_ingester_appends_total", &[("ingester", &id)]);
-            assert_eq!(appends, 1.0, "{id}");
+            assert_eq!(gate.appends(node), 1.0, "ingester-{node}");
         }
     }
 }

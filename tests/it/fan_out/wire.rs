@@ -116,11 +116,69 @@ async fn a_message_over_the_bound_is_not_sent() {
     let gate = setup.start();
     let node = Node::start().await;
     let ring = ring_of(&[node.address], 1, |_| String::new());
-    let error = gate.push(&ring, 0..10).await.expect_err("too large").to_string();
-    let middle = "rpc error: code = ResourceExhausted desc = trying to send message larger than \
-                  max (";
-    assert!(error.contains(middle) && error.ends_with(" vs. 100)"), "{error}");
-    gate.push(&ring, 0..1).await.expect("small enough");
+    // Ten series are ten messages.
+    gate.push(&ring, 0..10).await.expect("small enough");
+    assert_eq!((node.series(TENANT), gate.appends(0)), (10, 10.0));
+    let error = gate.push_body(&ring, &wide(1, 200)).await.expect_err("too large alone");
+    assert_eq!(error.code(), Some(413), "no reason to try again: {error}");
+    let middle = "rpc error: code = Code(413) desc = trying to send message larger than max (";
+    let text = error.to_string();
+    assert!(text.contains(middle) && text.ends_with(" vs. 100)"), "{text}");
+}
+
+/// A request of so many series, each with a label of so many bytes.
+fn wide(series: u64, label_bytes: usize) -> Vec<u8> {
+    let pair = |name: &str, value: String| cortexpb::LabelPair {
+        name: name.to_owned().into(),
+        value: value.into(),
+    };
+    let timeseries = (0..series).map(|number| cortexpb::TimeSeries {
+        labels: vec![
+            pair("__name__", format!("wide_{number}")),
+            pair("wide", "x".repeat(label_bytes)),
+        ],
+        samples: vec![cortexpb::Sample {
+            value: 1.0,
+            timestamp_ms: UNIX_MS,
+            start_timestamp_ms: 0,
+        }],
+        ..Default::default()
+    });
+    cortexpb::WriteRequest { timeseries: timeseries.collect(), ..Default::default() }
+        .encode_to_vec()
+}
+
+#[tokio::test]
+async fn what_is_larger_than_an_ingesters_messages_goes_in_several() {
+    // 12 MB, of which the default of an ingester's messages takes 4 MiB, unpacked.
+    let body = wide(120, 100_000);
+    for setup in Setup::both() {
+        let gate = setup.start();
+        let nodes = nodes(3).await;
+        let ring = ring(&addresses(&nodes));
+        gate.push_body(&ring, &body).await.expect("stored");
+        gate.until_idle().await;
+        for (at, node) in nodes.iter().enumerate() {
+            assert_eq!(node.series(TENANT), 120);
+            assert_eq!(gate.appends(at), 3.0, "as few messages as it takes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_series_that_no_ingester_takes_is_refused_and_the_others_are_stored() {
+    let body = [request(0..10, UNIX_MS), wide(1, 5 << 20), request(10..20, UNIX_MS)].concat();
+    for setup in Setup::both() {
+        let gate = setup.start();
+        let nodes = nodes(3).await;
+        let ring = ring(&addresses(&nodes));
+        let error = gate.push_body(&ring, &body).await.expect_err("one is too large");
+        assert_eq!(error.code(), Some(413), "{error}");
+        let end = "desc = grpc: received message after decompression larger than max 4194304";
+        assert!(error.to_string().ends_with(end), "{error}");
+        gate.until_idle().await;
+        assert!(nodes.iter().all(|node| node.series(TENANT) == 20), "the others are stored");
+    }
 }
 
 #[tokio::test]

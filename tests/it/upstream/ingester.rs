@@ -48,6 +48,8 @@ pub struct Knobs {
     pub is_not_running: bool,
     /// Takes pushes and never answers them.
     pub is_silent: bool,
+    /// Takes pushes and looks at them once this is over.
+    pub is_held: bool,
     /// Its own limit on a tenant's series; 0 is none.
     pub series_max: u64,
     /// `query_ingesters_within` is set: ranges are taken by the letter.
@@ -345,6 +347,7 @@ async fn push(
     answer: &mut Answer,
 ) -> Ended {
     let Some(body) = messages.next().await else { return Ended::Broken };
+    until_released(state).await;
     tokio::time::sleep(knobs.push_delay).await;
     if knobs.is_silent {
         std::future::pending::<()>().await;
@@ -356,6 +359,13 @@ async fn push(
         }
         Err((code, text)) if code >= 100 => Ended::Http(code, text),
         Err((code, text)) => Ended::Plain(code, text),
+    }
+}
+
+async fn until_released(state: &State) {
+    let is_held = || state.knobs.lock().expect("no panic").is_held;
+    while is_held() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -371,6 +381,7 @@ fn push_one(state: &State, tenant: &str, body: &[u8]) -> Result<(), (i32, String
 
 async fn push_stream(state: &State, messages: &mut Messages, answer: &mut Answer) -> Ended {
     while let Some(message) = messages.next().await {
+        until_released(state).await;
         let knobs = state.knobs.lock().expect("no panic").clone();
         tokio::time::sleep(knobs.push_delay).await;
         if knobs.is_silent {

@@ -110,6 +110,11 @@ impl Calls {
         })
     }
 
+    pub(super) fn authorities(&self) -> String {
+        let authorities = self.shared.servers.iter().map(|server| server.authority.as_str());
+        authorities.collect::<Vec<_>>().join(", ")
+    }
+
     pub(super) async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, KvError>
     where
         Q: Message + Clone + 'static,
