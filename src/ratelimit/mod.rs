@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | tenant ingestion, native histograms | `tenants` | tenant | 429 with the rate or the burst |
 //! | instance rate | `ewma` | – | 503; the average of the accepted items |
+//! | log lines | `lines` | kind of event | no line; the next one tells how many had none |
 //!
 //! All arithmetic is that of Go's `x/time/rate` and of Cortex's moving average, to the last bit.
 //! Time is a parameter: Unix nanoseconds that the caller read once for the whole request. Rates
@@ -11,10 +12,12 @@
 
 mod bucket;
 mod ewma;
+mod lines;
 mod tenants;
 
 pub use bucket::{Bucket, RATE_UNLIMITED, RETRY_AFTER_SECS_MAX, retry_after_secs};
 pub use ewma::Ewma;
+pub use lines::Lines;
 pub use tenants::{
     BucketView, Budget, Charge, Items, OverRate, RECHECK_PERIOD, SHARE_TOLERANCE, Strategy, Swept,
     TENANTS_MAX, TenantLimiter,
