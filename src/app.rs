@@ -26,6 +26,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
+use crate::clients::config::ClientIdentityConfigError;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::ShardingStrategy;
@@ -34,14 +35,15 @@ use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
-use crate::limits::Overrides;
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
+use crate::limits::{Overrides, Warning};
 use crate::ring::Ring;
 use crate::ring::kv::KvSetupError;
 use crate::ring::kv::requests::RequestDurations;
 use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::{self, Watcher};
 use crate::server::Drained;
+use crate::server::client_header::ClientHeader;
 use crate::server::config::ServerConfigError;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
@@ -87,6 +89,8 @@ pub enum AppError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Server(#[from] ServerConfigError),
+    #[error(transparent)]
+    ClientIdentity(#[from] ClientIdentityConfigError),
     #[error("cannot use the ring's store")]
     RingStore(#[from] KvSetupError),
     #[error(transparent)]
@@ -156,10 +160,7 @@ impl App {
         let (wake, wakes) = wakes();
 
         let store = open_store(&config).await?;
-        let overrides = Arc::new(Overrides::new(
-            config.limits.clone(),
-            config.ingester.instance_limits.clone(),
-        ));
+        let overrides = Arc::new(overrides(&config));
         let reload_status = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
 
         let upstream = upstream(&config)?;
@@ -261,6 +262,7 @@ impl App {
         let calls = distributor.as_ref();
         let http_edge = HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
+            clients: ClientHeader::of_http(&config.client_identity)?,
             shell: edges::shell(&config, ready, registry, &overrides),
             distributor: calls.map(|calls| edges::distributor_calls(calls, clock)),
             remote_write: edges::remote_write(&config),
@@ -395,13 +397,36 @@ fn role(config: &Config) -> Role {
     }
 }
 
+/// The limits of the configuration, until a runtime file is read over them.
+fn overrides(config: &Config) -> Overrides {
+    let instance = config.ingester.instance_limits.clone();
+    let overrides = Overrides::new(config.limits.clone(), instance);
+    match has_client_budgets_off(config) {
+        true => overrides.without_client_budgets(),
+        false => overrides,
+    }
+}
+
+/// Budgets of clients would apply here if they were turned on: to who takes remote writes.
+fn has_client_budgets_off(config: &Config) -> bool {
+    let takes_remote_writes = match config.target {
+        Target::All | Target::Distributor => true,
+        Target::Ingester => false,
+    };
+    takes_remote_writes && !config.client_identity.enabled
+}
+
 async fn start_reloads(
     config: &Config,
     overrides: &Arc<Overrides>,
     tasks: &mut JoinSet<()>,
     mut drain: Drain,
 ) -> Result<Option<ReloadStatusReader>, AppError> {
-    for warning in config.limits.warnings("limits") {
+    let mut warnings = config.limits.warnings("limits");
+    if has_client_budgets_off(config) && config.limits.client_budget().is_some() {
+        warnings.push(Warning::ClientBudgetOff { place: "limits".to_owned() });
+    }
+    for warning in warnings {
         tracing::warn!(%warning, "limits");
     }
     let Some(mut reloader) = Reloader::new(&config.runtime_config, Arc::clone(overrides)) else {

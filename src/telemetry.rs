@@ -4,6 +4,9 @@
 //! that a test has its own. Both are the shell's: rooms log through `tracing` and register what
 //! they are given.
 
+#[cfg(test)]
+pub mod testing;
+
 use std::fmt::{self, Write as _};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,5 @@
-//! Who a request belongs to: parsed and validated once, at the edge.
+//! Who a request belongs to, its tenant and, below it, its client: parsed and validated once, at
+//! the edge.
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,6 +93,84 @@ impl std::borrow::Borrow<str> for TenantId {
     }
 }
 
+/// A writer or reader below its tenant, as a gateway names it; opaque and cheap to clone.
+///
+/// The text is printable ASCII, with spaces between other characters only, of 1 to
+/// [`CLIENT_ID_BYTES_MAX`] bytes. So it fits a header, a log line and a page as it is, and no two
+/// texts that look alike are two clients.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(Arc<str>);
+
+/// Longest client id, in bytes. Host names have 253, certificates' subjects and digests in
+/// hexadecimal fit too; whoever tracks a client keeps its name, so longer ones would only cost.
+pub const CLIENT_ID_BYTES_MAX: usize = 256;
+
+/// Why a text is no client id. The text of the id is not repeated: who sent it knows it, and it
+/// may be of any length.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientIdError {
+    #[error("client ID is empty")]
+    Empty,
+    #[error("client ID is too long: max {CLIENT_ID_BYTES_MAX} characters")]
+    TooLong,
+    #[error("client ID contains unsupported byte 0x{byte:02x}")]
+    UnsupportedByte { byte: u8 },
+    #[error("client ID starts or ends with a space")]
+    SpaceAtTheEdge,
+}
+
+impl ClientId {
+    pub fn parse(text: &str) -> Result<Self, ClientIdError> {
+        let bytes = text.as_bytes();
+        if bytes.is_empty() {
+            return Err(ClientIdError::Empty);
+        }
+        if bytes.len() > CLIENT_ID_BYTES_MAX {
+            return Err(ClientIdError::TooLong);
+        }
+        if let Some(&byte) = bytes.iter().find(|byte| !matches!(byte, b' '..=b'~')) {
+            return Err(ClientIdError::UnsupportedByte { byte });
+        }
+        if bytes.starts_with(b" ") || bytes.ends_with(b" ") {
+            return Err(ClientIdError::SpaceAtTheEdge);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// As [`parse`](Self::parse), for bytes off the wire.
+    pub fn parse_bytes(bytes: &[u8]) -> Result<Self, ClientIdError> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::parse(text),
+            _ if bytes.len() > CLIENT_ID_BYTES_MAX => Err(ClientIdError::TooLong),
+            Err(_) => {
+                // What is not UTF-8 has a byte outside ASCII; the first bad one is told, as above.
+                let byte = bytes.iter().find(|byte| !matches!(byte, b' '..=b'~'));
+                Err(ClientIdError::UnsupportedByte { byte: byte.copied().unwrap_or_default() })
+            }
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::borrow::Borrow<str> for ClientId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +207,35 @@ mod tests {
     fn bytes_that_are_not_text_are_refused() {
         let error = TenantId::parse_bytes(b"a\xffb").expect_err("not UTF-8");
         assert_eq!(error.to_string(), "tenant ID 'a\u{fffd}b' contains unsupported character 'ÿ'");
+    }
+
+    #[test]
+    fn printable_texts_are_clients_as_they_are() {
+        for text in ["a", "A", "host-7.example:9090", "CN=a b, O=c", "~!\"|/", &"x".repeat(256)] {
+            let client = ClientId::parse_bytes(text.as_bytes()).expect(text);
+            assert_eq!((client.as_str(), client.as_bytes()), (text, text.as_bytes()));
+            assert_eq!(client, ClientId::parse(text).expect(text));
+        }
+        let [a, upper] = ["a", "A"].map(|text| ClientId::parse(text).expect(text));
+        assert_ne!(a, upper, "an id is opaque");
+    }
+
+    #[test]
+    fn other_texts_are_no_clients_and_are_not_repeated() {
+        let check = |bytes: &[u8], expect: &str| {
+            let error = ClientId::parse_bytes(bytes).expect_err(expect);
+            assert_eq!(error.to_string(), expect);
+        };
+        check(b"", "client ID is empty");
+        check(&[b'x'; 257], "client ID is too long: max 256 characters");
+        check(&[0xff; 257], "client ID is too long: max 256 characters");
+        check(b"a\tb", "client ID contains unsupported byte 0x09");
+        check(b"a\x7f", "client ID contains unsupported byte 0x7f");
+        check(b"a\0", "client ID contains unsupported byte 0x00");
+        check("a\u{e9}".as_bytes(), "client ID contains unsupported byte 0xc3");
+        check(b"a\xffb\x01", "client ID contains unsupported byte 0xff");
+        check(b" a", "client ID starts or ends with a space");
+        check(b"a ", "client ID starts or ends with a space");
+        check(b" ", "client ID starts or ends with a space");
     }
 }

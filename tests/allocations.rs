@@ -5,7 +5,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
+use freehold::clients::config::ClientIdentityConfig;
 use freehold::clock::{Clock, Now};
 use freehold::distributor::prepare::{Replicas, Scratch, Treatment, prepare};
 use freehold::distributor::{self as gate, Distributor};
@@ -15,8 +18,15 @@ use freehold::labels::{IDENTITY_SECRET_BYTES, IdentityHasher, NameScheme, Placem
 use freehold::limits::{InstanceLimits, Limits, Overrides};
 use freehold::ring::model::InstanceState;
 use freehold::ring::{Ring, RingSettings};
+use freehold::server::client_header::ClientHeader;
+use freehold::server::http::{HttpEdge, RemoteWriteSettings, ShellCalls, router};
+use freehold::server::room::Room;
+use freehold::server::seam::DistributorCalls;
+use freehold::server::tenancy::Tenancy;
 use freehold::tenant::TenantId;
 use freehold::wire::write_request::WriteRequest;
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
 
 #[path = "../benches/shared/mod.rs"]
 mod shared;
@@ -155,11 +165,11 @@ fn pushing_known_series_allocates_nothing() {
     }
 }
 
-#[test]
-fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
+/// A distributor that admits everything and keeps nothing.
+fn distributor() -> Distributor {
     let limits =
         Limits { ingestion_rate: 1e12, ingestion_burst_size: 1 << 40, ..Limits::default() };
-    let distributor = Distributor::new(gate::Parts {
+    Distributor::new(gate::Parts {
         config: gate::DistributorConfig::default(),
         names: freehold::labels::NameScheme::Legacy,
         parity: false,
@@ -168,8 +178,13 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
         ha: gate::ha::HaTracker::off(),
         sink: gate::Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),
         clock: Clock::start(),
-        recheck_period: std::time::Duration::from_secs(10),
-    });
+        recheck_period: Duration::from_secs(10),
+    })
+}
+
+#[test]
+fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
+    let distributor = distributor();
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
     let tenant = TenantId::parse("a").expect("a tenant");
     let push = |series: u64| {
@@ -179,6 +194,7 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
             form: gate::Form::RemoteWrite(freehold::wire::remote_write::Version::V1),
             body: body.into(),
             request_id: String::new(),
+            client: None,
             passed: Default::default(),
             room: None,
         };
@@ -192,4 +208,77 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
     let (few, many) = (push(10), push(1000));
     // Columns double as they grow.
     assert!(many <= few + 20, "{few} for ten series, {many} for a thousand");
+}
+
+/// The HTTP edge before a distributor, as a gate has it.
+fn edge(client_identity: &ClientIdentityConfig) -> axum::Router {
+    let nothing = Arc::new(|_| String::new());
+    let distributor = Arc::new(distributor());
+    let now = Now { unix_ms: 1_700_000_000_000, steady_ns: 1_000_000_000 };
+    let calls = DistributorCalls {
+        push: Arc::new(move |tenant, write| {
+            let distributor = Arc::clone(&distributor);
+            Box::pin(async move { distributor.push(&tenant, write, now).await })
+        }),
+        budget: Arc::new(|_| None),
+        came: Arc::new(|_| {}),
+    };
+    let edge = HttpEdge {
+        tenancy: Tenancy::Header,
+        clients: ClientHeader::of_http(client_identity).expect("settings"),
+        shell: ShellCalls {
+            ready: Arc::new(|| Ok(None)),
+            metrics: Arc::new(String::new),
+            config: nothing.clone(),
+            runtime_config: nothing,
+        },
+        distributor: Some(calls),
+        remote_write: RemoteWriteSettings {
+            v2_enabled: true,
+            accept_unknown_content_type: false,
+            body_bytes_max: 1 << 20,
+            otlp_body_bytes_max: 1 << 20,
+            body_wait: Duration::from_secs(30),
+            ratelimit_headers: gate::RateLimitHeaders::Off,
+        },
+        room: Room::new(1 << 30),
+    };
+    router(edge, axum::Router::new())
+}
+
+/// Where nobody looks for clients, or nobody is named, a write costs and answers what it did
+/// before there were any.
+#[test]
+fn a_write_that_names_no_client_is_as_if_there_were_none() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("runtime");
+    let body = shared::request(0..100, 1_700_000_000_000);
+    let body = snap::raw::Encoder::new().compress_vec(&body).expect("packs");
+    let push = |edge: &axum::Router, header: Option<(&str, &str)>| {
+        let mut request = http::Request::post("/api/v1/push").header("x-scope-orgid", "a");
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        let request = request.body(Body::from(body.clone())).expect("a request");
+        let mut answer = None;
+        let count = allocations(|| {
+            let response = runtime.block_on(edge.clone().oneshot(request)).expect("answers");
+            answer = Some(response);
+        });
+        let (head, body) = answer.expect("an answer").into_parts();
+        let body = runtime.block_on(body.collect()).expect("a body").to_bytes();
+        assert_eq!(head.status, 200);
+        (count, (head.headers, body))
+    };
+    let off = edge(&ClientIdentityConfig::default());
+    let on = edge(&ClientIdentityConfig { enabled: true, ..ClientIdentityConfig::default() });
+    for edge in [&off, &on] {
+        push(edge, None);
+        push(edge, Some(("x-scope-clientid", "a")));
+    }
+    assert_eq!(push(&off, None), push(&on, None), "nobody is named");
+    let other = push(&off, Some(("x-other-clientid", "a")));
+    assert_eq!(push(&off, Some(("x-scope-clientid", "a"))), other, "nobody looks");
+    let named = push(&on, Some(("x-scope-clientid", "a"))).0;
+    assert!(named > other.0, "{named} with a name of its own, {} without", other.0);
 }

@@ -49,6 +49,7 @@ pub async fn start(ingester: IngesterCalls, upstream: Option<SocketAddr>) -> Soc
     });
     let settings = Settings {
         tenancy: Tenancy::Header,
+        clients: Default::default(),
         stream_keys: StreamKeys::default(),
         room: Room::new(256 << 20),
         receive_message_bytes_max: 4 << 20,

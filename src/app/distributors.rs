@@ -1,4 +1,5 @@
-//! Our part in the distributors' ring, which tells how many share a tenant's global rate.
+//! Our part in the distributors' ring, which tells how many share a tenant's global rate, and who
+//! keeps which budget.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +40,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Joins, where rates are meant for all distributors together; as in Cortex, nobody asks how
-    /// many there are else.
+    /// Joins where something is meant for all distributors together: rates, or the budgets of
+    /// clients. As in Cortex, nobody asks how many there are else.
     pub(super) fn join(
         config: &Config,
         grpc_port: u16,
@@ -48,7 +49,12 @@ impl Member {
         registry: &Registry,
         durations: &RequestDurations,
     ) -> Result<Option<Self>, AppError> {
-        if config.limits.ingestion_rate_strategy != IngestionRateStrategy::Global {
+        let has_shared_rates = match config.limits.ingestion_rate_strategy {
+            IngestionRateStrategy::Local => false,
+            IngestionRateStrategy::Global | IngestionRateStrategy::Leased => true,
+        };
+        // Any tenant's overrides may bring a budget of clients later.
+        if !has_shared_rates && !config.client_identity.enabled {
             return Ok(None);
         }
         let life = config.distributor.ring.lifecycler();

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::distributor::{Distributor, Sink};
 use crate::ingester::{ChargedBy, Ingester};
 use crate::limits::Overrides;
+use crate::server::client_header::ClientHeader;
 use crate::server::grpc::Settings;
 use crate::server::http::{RemoteWriteSettings, ShellCalls};
 use crate::server::room::Room;
@@ -38,6 +39,7 @@ impl Edges<'_> {
         };
         Settings {
             tenancy: Tenancy::from_auth_enabled(self.config.auth_enabled),
+            clients: ClientHeader::of_grpc(&self.config.client_identity),
             stream_keys: StreamKeys::parse(keys),
             room: self.room.clone(),
             receive_message_bytes_max: self.config.server.grpc_server_max_recv_msg_size,

@@ -21,9 +21,9 @@ use crate::config::Config;
 use crate::distributor::fan_out::FanOut;
 use crate::distributor::{Distributor, RingSink, Sink};
 use crate::exposition::{AtScrape, Families};
-use crate::limits::Overrides;
 use crate::ring::Ring;
 use crate::ring::kv::requests::RequestDurations;
+use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::http;
 use crate::server::tenancy::Tenancy;
@@ -53,8 +53,7 @@ impl WriteGate {
         let (drainer, drain) = Drainer::new();
         let mut tasks = JoinSet::new();
 
-        let instance = config.ingester.instance_limits.clone();
-        let overrides = Arc::new(Overrides::new(config.limits.clone(), instance));
+        let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
         let way_on = WayOn::new(&config)?;
         let certificates = Certificates::of_gate(&config.server, way_on.tls())?;
@@ -104,6 +103,7 @@ impl WriteGate {
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
+            clients: ClientHeader::of_http(&config.client_identity)?,
             shell: edges::shell(&config, ready, registry, &overrides),
             distributor: Some(edges::distributor_calls(&distributor, clock)),
             remote_write: edges::remote_write(&config),

@@ -19,6 +19,8 @@ const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     path: String,
+    /// As it was written: the path, or its second place.
+    key: String,
     value: Value,
     /// Where it was said, for errors.
     place: String,
@@ -62,7 +64,30 @@ pub(super) fn file_settings(path: &Path) -> Result<Vec<Setting>, ConfigError> {
     let mut settings = Vec::new();
     let defaults = flags::default_tree();
     collect(&File { path, defaults: &defaults }, &map, &defaults, "", &mut settings)?;
+    check_places(path, &settings)?;
     Ok(settings)
+}
+
+/// What stands in two places of one file says the same in both.
+fn check_places(file: &Path, settings: &[Setting]) -> Result<(), ConfigError> {
+    for (at, setting) in settings.iter().enumerate() {
+        let before = settings[..at].iter().find(|before| before.path == setting.path);
+        let Some(before) = before.filter(|before| !is_same(&before.value, &setting.value)) else {
+            continue;
+        };
+        return Err(ConfigError::TwoPlaces {
+            path: file.into(),
+            keys: [before, setting].map(|setting| setting.key.clone()),
+            values: [before, setting].map(|setting| setting.value.to_string()),
+        });
+    }
+    Ok(())
+}
+
+/// Whether two values are one; 5 and 5.0 are.
+fn is_same(one: &Value, other: &Value) -> bool {
+    let numbers = one.as_f64().zip(other.as_f64());
+    one == other || numbers.is_some_and(|(one, other)| one == other)
 }
 
 /// What a flag sets, its text read as the kind of its default.
@@ -90,7 +115,7 @@ pub(super) fn flag_setting(flag: &flags::Flag, text: &str) -> Result<Setting, Co
         Kind::List if text.is_empty() => Value::Array(Vec::new()),
         Kind::List => text.split(',').map(|item| Value::from(item.trim())).collect(),
     };
-    Ok(Setting { path: flag.path.to_owned(), value, place })
+    Ok(Setting { path: flag.path.to_owned(), key: flag.path.to_owned(), value, place })
 }
 
 struct File<'a> {
@@ -110,6 +135,16 @@ fn collect(
         let Some(default) = default_block.get(key) else {
             // A limit of Cortex's that we have no use for is read past, as in its runtime file.
             if prefix == "limits" && limits::known_names().any(|name| name == key) {
+                continue;
+            }
+            let second = table::SECOND_PLACES.iter().find(|(there, _)| *there == path);
+            if let Some(&(_, ours)) = second {
+                if !value.is_null() {
+                    settings.push(Setting {
+                        path: ours.to_owned(),
+                        ..file.setting(path, value.clone())
+                    });
+                }
                 continue;
             }
             return Err(unknown_key(file, path));
@@ -136,7 +171,7 @@ fn collect(
 impl File<'_> {
     fn setting(&self, path: String, value: Value) -> Setting {
         let place = format!("key {path} in {}", self.path.display());
-        Setting { path, value, place }
+        Setting { key: path.clone(), path, value, place }
     }
 }
 
@@ -147,6 +182,7 @@ fn unknown_key(file: &File<'_>, key: String) -> ConfigError {
     }
     let mut known = Vec::new();
     paths(file.defaults, "", &mut known);
+    known.extend(table::SECOND_PLACES.iter().map(|(there, _)| (*there).to_owned()));
     // A key in the wrong block has the right last name.
     let last = |path: &str| path.rsplit('.').next().map(str::to_owned);
     let likeness = |path: &String| {

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
 use crate::labels::NameScheme;
@@ -51,6 +52,8 @@ pub struct Config {
     pub distributor: DistributorConfig,
     pub ingester_client: IngesterClientConfig,
     pub ingester: IngesterConfig,
+    /// How the clients of tenants are named, and who keeps their budgets.
+    pub client_identity: ClientIdentityConfig,
     /// What every tenant may, unless the runtime file says otherwise.
     pub limits: Limits,
     pub runtime_config: reload::Config,
@@ -105,6 +108,11 @@ pub enum ConfigError {
     UnknownKey { path: PathBuf, key: String, nearest: String },
     #[error("key {key} in {} is called {now} here", path.display())]
     RenamedKey { path: PathBuf, key: String, now: &'static str },
+    #[error(
+        "keys {} and {} in {} set one thing, to {} and {}; give one of them",
+        keys[0], keys[1], path.display(), values[0], values[1]
+    )]
+    TwoPlaces { path: PathBuf, keys: [String; 2], values: [String; 2] },
     #[error("key {key} in {} must be a map of keys", path.display())]
     NoBlock { path: PathBuf, key: String },
 
@@ -132,6 +140,8 @@ pub enum ConfigError {
     Ingester(#[from] IngesterConfigError),
     #[error(transparent)]
     Lifecycler(#[from] ring::config::ConfigError),
+    #[error(transparent)]
+    ClientIdentity(#[from] ClientIdentityConfigError),
     #[error(transparent)]
     Limits(#[from] LimitsError),
     #[error(transparent)]
@@ -170,6 +180,7 @@ impl Default for Config {
             distributor: DistributorConfig::default(),
             ingester_client: IngesterClientConfig::default(),
             ingester,
+            client_identity: ClientIdentityConfig::default(),
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
             store: store::Config::default(),
@@ -195,6 +206,7 @@ impl Config {
         }
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
+        self.client_identity.validate()?;
         self.limits.validate(Support {
             shard_by_all_labels: self.distributor.shard_by_all_labels,
             // Counting is always on here; Cortex can turn it off.

@@ -3,6 +3,7 @@
 //! A row gives no type and no default: both are read from the default `Config` at the row's
 //! path. Names are without dashes; one dash or two are accepted.
 
+mod client_identity;
 mod distributor;
 mod distributor_ring;
 mod distributor_upstream;
@@ -35,6 +36,7 @@ pub const FLAGS: &[Group] = &[
     ingester_client::FLAGS,
     upstream::FLAGS,
     limits::FLAGS,
+    client_identity::FLAGS,
     ring::FLAGS,
     ring_stores::FLAGS,
     store::FLAGS,
@@ -49,6 +51,24 @@ pub(super) const RENAMED_KEYS: &[(&str, &str)] = &[
     ),
     ("distributor.otlp.enable_type_and_unit_labels", "limits.enable_type_and_unit_labels"),
     ("ingester.owned_series_update_interval", "ingester.active_series_metrics_update_period"),
+];
+
+/// Keys that may stand in the block of the service that they are about, too: (their path there,
+/// ours). A file that has both has to mean the same by them.
+pub(super) const SECOND_PLACES: &[(&str, &str)] = &[
+    (
+        "distributor.client_identity_ingestion_rate_limit",
+        "limits.client_identity_ingestion_rate_limit",
+    ),
+    (
+        "distributor.client_identity_ingestion_burst_size",
+        "limits.client_identity_ingestion_burst_size",
+    ),
+    (
+        "distributor.client_identity_ingestion_tracked_clients_limit",
+        "limits.client_identity_ingestion_tracked_clients_limit",
+    ),
+    ("distributor.client_identity_ingestion_shadow", "limits.client_identity_ingestion_shadow"),
 ];
 
 /// Keys that no flag can set: lists of maps, which a command line cannot hold.

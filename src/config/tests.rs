@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
 
-use super::table::{FILE_ONLY, RENAMED_KEYS};
+use super::table::{FILE_ONLY, RENAMED_KEYS, SECOND_PLACES};
 use super::*;
+use crate::clients::config::{ColdStart, OwnerLost};
 use crate::ingester::config::{CheckIngestionLimits, SeriesLimitMode};
 use crate::units::Millis;
 
@@ -185,6 +186,68 @@ fn limits_that_only_cortex_uses_are_read_past_and_others_are_not() {
     assert_eq!(config.limits.max_global_series_per_user, 5);
     let text = file_refused("limits:\n  max_global_series_per_usr: 5\n");
     assert!(text.contains("key is limits.max_global_series_per_user"), "{text}");
+}
+
+#[test]
+fn limits_of_clients_may_stand_under_the_distributor_too() {
+    let limits = |text: &str, flags: &[&str]| match from_file(text, flags) {
+        Ok(Command::Serve(config)) => config.limits,
+        other => panic!("{text}: {other:?}"),
+    };
+    let there = "distributor:\n  client_identity_ingestion_rate_limit: 5\n  \
+                 client_identity_ingestion_burst_size: 7\n  \
+                 client_identity_ingestion_tracked_clients_limit: 9\n  \
+                 client_identity_ingestion_shadow: true\n";
+    let expect = Limits {
+        client_identity_ingestion_rate_limit: 5.0,
+        client_identity_ingestion_burst_size: 7,
+        client_identity_ingestion_tracked_clients_limit: 9,
+        client_identity_ingestion_shadow: true,
+        ..Limits::default()
+    };
+    assert_eq!(limits(there, &[]), expect);
+    // A flag wins over both places; the same twice is no contradiction.
+    let flag = "-distributor.client-identity-ingestion-rate-limit=6";
+    assert_eq!(limits(there, &[flag]).client_identity_ingestion_rate_limit, 6.0);
+    let both = format!("{there}limits:\n  client_identity_ingestion_rate_limit: 5.0\n");
+    assert_eq!(limits(&both, &[]), expect);
+    let empty = "distributor:\n  client_identity_ingestion_rate_limit:\n";
+    assert_eq!(limits(empty, &[]), Limits::default());
+
+    let text =
+        file_refused(&format!("limits:\n  client_identity_ingestion_burst_size: 8\n{there}"));
+    let names = "keys distributor.client_identity_ingestion_burst_size and \
+                 limits.client_identity_ingestion_burst_size in ";
+    assert!(text.contains(names), "{text}");
+    assert!(text.ends_with("set one thing, to 7 and 8; give one of them"), "{text}");
+    let text = file_refused("distributor:\n  client_identity_ingestion_tracked_clients_limit: 0\n");
+    assert!(text.contains("key distributor.client_identity_ingestion_tracked"), "{text}");
+    assert!(text.contains("0 is not a whole number of 1 or more"), "{text}");
+    let text = file_refused("distributor:\n  client_identity_ingestion_rate: 5\n");
+    assert!(text.ends_with("key is distributor.client_identity_ingestion_rate_limit"), "{text}");
+    for (_, ours) in SECOND_PLACES {
+        assert!(flags::at(&flags::default_tree(), ours).is_some(), "{ours}");
+    }
+}
+
+#[test]
+fn the_block_of_clients_is_read_and_checked() {
+    let config = serve(&[
+        "-client-identity.enabled",
+        "-client-identity.header=X-Client",
+        "-client-identity.owner-lost=local_share",
+        "-client-identity.cold-start=full",
+        "-client-identity.owner-timeout=1s",
+    ])
+    .client_identity;
+    assert!(config.enabled);
+    assert_eq!(config.header, "X-Client");
+    assert_eq!((config.owner_lost, config.cold_start), (OwnerLost::LocalShare, ColdStart::Full));
+    assert_eq!(config.owner_timeout, Millis::from_secs(1));
+    assert!(refused(&["-client-identity.owner-timeout=6s"]).contains("within 1ms and 5s"));
+    assert!(refused(&["-client-identity.header=Host"]).contains("meaning of its own"));
+    assert!(refused(&["-client-identity.owner-lost=open"]).contains("standing_reserve"));
+    assert!(file_refused("client_identity:\n  owner_overdue: 1s\n").contains("at least 3s"));
 }
 
 #[test]

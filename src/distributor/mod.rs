@@ -43,7 +43,7 @@ use counters::{Requests, TenantCounters, Tenants};
 use ha::{HaRequest, HaTracker};
 use prepare::{HaSeries, PrepareError, Scratch, Treatment, prepare, without_histograms};
 use rates::{Account, Charges, Rates};
-use refusal_log::{Kind, Refusal, RefusalLog};
+use refusal_log::{Kind, Refusal, RefusalLog, Sender};
 use sink::{Outgoing, Sent};
 
 pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
@@ -166,12 +166,13 @@ impl Distributor {
         write: Received,
         now: Now,
     ) -> Result<Answer, PushError> {
-        let request_id = write.request_id.clone();
+        let (request_id, client) = (write.request_id.clone(), write.client.clone());
+        let sender = Sender { tenant, client: client.as_ref(), request_id: &request_id };
         let outcome = self.push_story(tenant, write, now).await;
         if let Some((kind, reason, text)) = refusal(&outcome) {
-            let refusal = Refusal { kind, tenant, reason, text: &text, request_id: &request_id };
-            self.refusals.tell(refusal, now);
+            self.refusals.tell(Refusal { kind, sender, reason, text: &text }, now);
         }
+        self.refusals.tell_slow(sender, now, self.clock.now());
         outcome
     }
 
@@ -189,8 +190,9 @@ impl Distributor {
         let counters = self.tenants.enter(tenant, now);
         counters.came_in(&decoded.summary);
         if let Some(text) = &decoded.left_out {
-            let (kind, request_id) = (Kind::Invalid, &write.request_id);
-            let refusal = Refusal { kind, tenant, reason: "untranslatable", text, request_id };
+            let Received { client, request_id, .. } = &write;
+            let sender = Sender { tenant, client: client.as_ref(), request_id };
+            let refusal = Refusal { kind: Kind::Invalid, sender, reason: "untranslatable", text };
             self.refusals.tell(refusal, now);
         }
 

@@ -66,7 +66,7 @@ pub struct Refused {
 impl<'a> Account<'a> {
     pub fn new(tenant: &'a TenantId, overrides: &'a Snapshot, now: Now) -> Self {
         let strategy = match overrides.ingestion_rate_strategy() {
-            IngestionRateStrategy::Local => Strategy::Local,
+            IngestionRateStrategy::Local | IngestionRateStrategy::Leased => Strategy::Local,
             IngestionRateStrategy::Global => Strategy::Global,
         };
         Self { tenant, limits: overrides.limits(tenant), strategy, now }

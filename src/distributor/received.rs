@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::distributor::DistributorConfig;
 use crate::limits::Limits;
+use crate::tenant::ClientId;
 use crate::upstream::distributor::Passed;
 use crate::wire::otlp::{OtlpError, OtlpHeaders, OtlpOptions, decode_otlp};
 use crate::wire::remote_write::{self, Options, RemoteWriteError, Version};
@@ -22,6 +23,9 @@ pub struct Received {
     pub body: Bytes,
     /// What the sender or a proxy calls the request; empty if nobody gave it a name.
     pub request_id: String,
+    /// Whose budget it is charged to within the tenant's; `None` where no client is named, or
+    /// nobody asks.
+    pub client: Option<ClientId>,
     /// What goes on beside the body, where it goes on as it is.
     pub passed: Passed,
     /// For the body and what it unpacks to; `None` where nobody counts.

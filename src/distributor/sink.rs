@@ -17,7 +17,7 @@ use crate::distributor::prepared::Prepared;
 use crate::distributor::{Form, Received};
 use crate::exposition::Families;
 use crate::ring::Ring;
-use crate::tenant::TenantId;
+use crate::tenant::{ClientId, TenantId};
 use crate::units::shard_size;
 use crate::upstream::distributor::{Answer, HttpUpstream, HttpUpstreamError};
 use crate::upstream::ingesters::Pushing;
@@ -165,6 +165,7 @@ impl RingSink {
         let shard_size = shard_size(outgoing.shard_size, ring.members().len());
         let pushing = Pushing {
             tenant: tenant.as_str(),
+            client: outgoing.write.client.as_ref().map(ClientId::as_str),
             request_metadata: &[
                 ("x-cortex-request-id", &outgoing.write.request_id),
                 ("x-cortex-request-source", "api"),

@@ -77,6 +77,7 @@ impl Bench {
             form: Form::RemoteWrite(Version::V1),
             body: packed(body).into(),
             request_id: "r-1".into(),
+            client: None,
             passed: Passed::default(),
             room: None,
         };

@@ -117,7 +117,10 @@ impl Ingester {
             (CheckIngestionLimits::Auto, _) if !self.role.behind_distributors => Check::Whole,
             // Each distributor admits the whole rate, so the sum is theirs to know.
             (CheckIngestionLimits::Auto, IngestionRateStrategy::Local) => Check::None,
-            (CheckIngestionLimits::Auto, IngestionRateStrategy::Global) => match standing.unknown {
+            (
+                CheckIngestionLimits::Auto,
+                IngestionRateStrategy::Global | IngestionRateStrategy::Leased,
+            ) => match standing.unknown {
                 Some(_) => Check::None,
                 None => Check::Part(standing.share * TOLERANCE),
             },
@@ -130,7 +133,7 @@ impl Ingester {
         }
         let strategy = match limits.ingestion_rate_strategy {
             IngestionRateStrategy::Local => Strategy::Local,
-            IngestionRateStrategy::Global => Strategy::Global,
+            IngestionRateStrategy::Global | IngestionRateStrategy::Leased => Strategy::Global,
         };
         let rate = match items {
             Items::Ingestion { .. } => limits.ingestion_rate,

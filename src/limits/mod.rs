@@ -7,7 +7,8 @@
 //!
 //! What must hold: a tenant's unset fields have the default's values; a wrong value is never
 //! taken over; a name that Cortex knows and we do not use is accepted silently, since operators
-//! point both at one file.
+//! point both at one file. Limits of our own are the other way round: Cortex refuses a file that
+//! holds one.
 
 pub mod exporter;
 mod label_sets;
@@ -38,6 +39,14 @@ const RATE_UNLIMITED: f64 = f64::MAX;
 /// Names that Cortex takes, one a line; those that are no field of [`Limits`] are read past.
 const CORTEX_NAMES: &str = include_str!("cortex_names.txt");
 
+const CLIENT_RATE: &str = "client_identity_ingestion_rate_limit";
+const CLIENT_BURST: &str = "client_identity_ingestion_burst_size";
+const CLIENTS_TRACKED: &str = "client_identity_ingestion_tracked_clients_limit";
+const CLIENT_SHADOW: &str = "client_identity_ingestion_shadow";
+
+/// Names that Cortex does not know.
+pub const OWN_NAMES: [&str; 4] = [CLIENT_RATE, CLIENT_BURST, CLIENTS_TRACKED, CLIENT_SHADOW];
+
 /// Burst that the requests of common senders stay below, in samples: Prometheus sends 2,000 and
 /// OpenTelemetry collectors 8,192 at a time. Below it, and below the rate, a burst is suspicious.
 const REQUEST_SAMPLES_COMMON_MAX: u64 = 10_000;
@@ -56,6 +65,17 @@ pub struct Limits {
     pub ingestion_burst_size: u64,
     /// Most native histogram samples at once; 0 admits none under a finite rate. Default 0.
     pub native_histogram_ingestion_burst_size: u64,
+
+    /// Samples, exemplars and metadata per second of each client of the tenant, over all
+    /// distributors. Default 0: clients are not limited, as with the largest double.
+    pub client_identity_ingestion_rate_limit: f64,
+    /// Most items of a client at once; 0 admits none under a rate. Default 0.
+    pub client_identity_ingestion_burst_size: u64,
+    /// Clients of the tenant whose budgets are kept at one owner; beyond it the least recently
+    /// used are forgotten. At least 1, since 0 would limit nobody. Default 1,000.
+    pub client_identity_ingestion_tracked_clients_limit: u64,
+    /// Only count what budgets of clients would refuse. Default false.
+    pub client_identity_ingestion_shadow: bool,
 
     /// Labels that distributors take off every series; each entry takes the first of its name.
     pub drop_labels: Vec<String>,
@@ -140,6 +160,22 @@ pub enum IngestionRateStrategy {
     #[default]
     Local,
     Global,
+    /// For all distributors together, exactly, however writes are spread over them: each spends
+    /// what the owner of the tenant's budget has handed out to it.
+    Leased,
+}
+
+/// What each client of a tenant may write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientBudget {
+    /// Items per second; finite and more than 0.
+    pub rate: f64,
+    /// Most items at once.
+    pub burst: u64,
+    /// Clients that one owner keeps; at least 1.
+    pub tracked_clients_max: u64,
+    /// Nothing is refused, only counted.
+    pub is_shadow: bool,
 }
 
 /// What the limits of series lean on elsewhere in the configuration.
@@ -186,13 +222,33 @@ impl Limits {
         Ok(())
     }
 
+    /// What each client may write; `None` where clients are not limited.
+    pub fn client_budget(&self) -> Option<ClientBudget> {
+        let rate = self.client_identity_ingestion_rate_limit;
+        (rate > 0.0 && rate != RATE_UNLIMITED).then_some(ClientBudget {
+            rate,
+            burst: self.client_identity_ingestion_burst_size,
+            tracked_clients_max: self.client_identity_ingestion_tracked_clients_limit,
+            is_shadow: self.client_identity_ingestion_shadow,
+        })
+    }
+
     /// Settings that are legal and most likely a mistake; `place` tells where they stand.
     pub fn warnings(&self, place: &str) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        let (rate, burst) = (self.ingestion_rate, self.ingestion_burst_size);
-        let below_rate = (burst as f64) < rate;
-        if rate != RATE_UNLIMITED && below_rate && burst < REQUEST_SAMPLES_COMMON_MAX {
-            warnings.push(Warning::BurstTooSmall { place: place.to_owned(), burst });
+        let mut check_burst = |rate: f64, burst: u64, name| {
+            let below_rate = (burst as f64) < rate;
+            if rate != RATE_UNLIMITED && below_rate && burst < REQUEST_SAMPLES_COMMON_MAX {
+                warnings.push(Warning::BurstTooSmall { place: place.to_owned(), name, burst });
+            }
+        };
+        check_burst(self.ingestion_rate, self.ingestion_burst_size, "ingestion_burst_size");
+        match self.client_budget() {
+            None => {}
+            Some(ClientBudget { burst: 0, .. }) => {
+                warnings.push(Warning::ClientBurstZero { place: place.to_owned() });
+            }
+            Some(budget) => check_burst(budget.rate, budget.burst, CLIENT_BURST),
         }
         let histograms_admitted = self.native_histogram_ingestion_burst_size > 0
             || self.native_histogram_ingestion_rate == RATE_UNLIMITED;
@@ -211,6 +267,10 @@ impl Default for Limits {
             ingestion_rate_strategy: IngestionRateStrategy::Local,
             ingestion_burst_size: 50_000,
             native_histogram_ingestion_burst_size: 0,
+            client_identity_ingestion_rate_limit: 0.0,
+            client_identity_ingestion_burst_size: 0,
+            client_identity_ingestion_tracked_clients_limit: 1_000,
+            client_identity_ingestion_shadow: false,
             drop_labels: Vec::new(),
             accept_ha_samples: false,
             accept_mixed_ha_samples: false,
@@ -268,6 +328,13 @@ impl Block for Limits {
             "native_histogram_ingestion_burst_size" => {
                 self.native_histogram_ingestion_burst_size = field.count()?;
             }
+            CLIENT_RATE => self.client_identity_ingestion_rate_limit = field.rate()?,
+            CLIENT_BURST => self.client_identity_ingestion_burst_size = field.count()?,
+            CLIENTS_TRACKED => {
+                let why = "clients that are not tracked would not be limited";
+                self.client_identity_ingestion_tracked_clients_limit = field.positive(why)?;
+            }
+            CLIENT_SHADOW => self.client_identity_ingestion_shadow = field.flag()?,
             "drop_labels" => self.drop_labels = field.other()?,
             "accept_ha_samples" => self.accept_ha_samples = field.flag()?,
             "accept_mixed_ha_samples" => self.accept_mixed_ha_samples = field.flag()?,
@@ -345,8 +412,12 @@ impl<'de> Deserialize<'de> for Limits {
     }
 }
 
-/// All names that a block of limits may hold: Cortex's.
+/// All names that a block of limits may hold: Cortex's, and ours.
 pub fn known_names() -> impl Iterator<Item = &'static str> {
+    cortex_names().chain(OWN_NAMES)
+}
+
+fn cortex_names() -> impl Iterator<Item = &'static str> {
     CORTEX_NAMES.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
 }
 
@@ -377,11 +448,12 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/cortex_limit_names.txt");
         let vectors = std::fs::read_to_string(path).expect("vectors");
         let expect: Vec<&str> = vectors.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(known_names().collect::<Vec<_>>(), expect);
+        assert_eq!(cortex_names().collect::<Vec<_>>(), expect);
+        assert!(OWN_NAMES.iter().all(|own| !expect.contains(own)));
     }
 
     #[test]
-    fn every_field_has_a_name_that_cortex_knows_and_can_be_read() {
+    fn every_field_has_a_known_name_and_can_be_read() {
         let shown = serde_json::to_value(Limits::default()).expect("serializes");
         let fields = shown.as_object().expect("fields by name");
         assert!(fields.len() > 30);
@@ -437,5 +509,52 @@ mod tests {
     #[test]
     fn the_defaults_are_not_warned_about() {
         assert_eq!(Limits::default().warnings("limits"), []);
+    }
+
+    #[test]
+    fn clients_have_a_budget_where_there_is_a_rate() {
+        let budget = |yaml: &str| read(yaml).expect("good").client_budget();
+        let rate = "client_identity_ingestion_rate_limit";
+        let set = format!("{rate}: 2.5\nclient_identity_ingestion_burst_size: 7\n");
+        let expect =
+            ClientBudget { rate: 2.5, burst: 7, tracked_clients_max: 1000, is_shadow: false };
+        assert_eq!(budget(&set), Some(expect));
+        let more = "client_identity_ingestion_tracked_clients_limit: 3\n\
+                    client_identity_ingestion_shadow: true\n";
+        let expect = ClientBudget { tracked_clients_max: 3, is_shadow: true, ..expect };
+        assert_eq!(budget(&format!("{set}{more}")), Some(expect));
+        for none in ["0", "1.7976931348623157e+308"] {
+            assert_eq!(budget(&format!("{rate}: {none}")), None, "{none}");
+        }
+        assert_eq!(budget("client_identity_ingestion_burst_size: 7"), None);
+        for wrong in ["-1", ".inf", ".nan", "many"] {
+            let error = read(&format!("{rate}: {wrong}")).expect_err(wrong);
+            assert!(error.contains("client_identity_ingestion_rate_limit"), "{error}");
+        }
+    }
+
+    #[test]
+    fn case_r16_tracking_nobody_is_refused_and_never_means_unlimited() {
+        let error = read("client_identity_ingestion_tracked_clients_limit: 0").expect_err("0");
+        let text = "client_identity_ingestion_tracked_clients_limit: 0 is not a whole number of 1 \
+                    or more, since clients that are not tracked would not be limited";
+        assert!(error.contains(text), "{error}");
+        for wrong in ["-1", "1.5", "all"] {
+            let yaml = format!("client_identity_ingestion_tracked_clients_limit: {wrong}");
+            read(&yaml).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn the_strategy_has_three_words() {
+        for (word, expect) in [
+            ("local", IngestionRateStrategy::Local),
+            ("global", IngestionRateStrategy::Global),
+            ("leased", IngestionRateStrategy::Leased),
+        ] {
+            let limits = read(&format!("ingestion_rate_strategy: {word}")).expect(word);
+            assert_eq!(limits.ingestion_rate_strategy, expect);
+        }
+        read("ingestion_rate_strategy: shared").expect_err("no such strategy");
     }
 }

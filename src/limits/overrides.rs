@@ -17,6 +17,8 @@ use crate::tenant::TenantId;
 /// Publishes the limits in force.
 pub struct Overrides {
     instance: InstanceLimits,
+    /// Whoever uses these limits looks for clients, or has no use for their limits at all.
+    has_client_budgets: bool,
     current: ArcSwap<Snapshot>,
 }
 
@@ -40,7 +42,13 @@ impl Overrides {
             tenants: FnvHashMap::default(),
             file: None,
         };
-        Self { instance, current: ArcSwap::from_pointee(snapshot) }
+        Self { instance, has_client_budgets: true, current: ArcSwap::from_pointee(snapshot) }
+    }
+
+    /// For a process that could limit clients and is told not to: a file that sets a budget of
+    /// clients is warned about.
+    pub fn without_client_budgets(self) -> Self {
+        Self { has_client_budgets: false, ..self }
     }
 
     /// The snapshot in force, for one request.
@@ -56,7 +64,12 @@ impl Overrides {
 
     /// Reads a file's text over the limits of the configuration; publishes nothing.
     pub fn parse(&self, text: &str) -> Result<RuntimeFile, ParseError> {
-        RuntimeFile::parse(text, self.load().defaults(), &self.instance)
+        let before = self.load();
+        let mut file = RuntimeFile::parse(text, before.defaults(), &self.instance)?;
+        if !self.has_client_budgets {
+            file.warn_of_client_budgets(before.defaults());
+        }
+        Ok(file)
     }
 
     /// Puts a file in force. One caller at a time: the task that re-reads it.

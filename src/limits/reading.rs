@@ -82,6 +82,15 @@ impl<'de, A: MapAccess<'de>> Field<'_, A> {
         count.ok_or_else(|| self.wrong(&scalar, "a whole number of 0 or more"))
     }
 
+    /// A whole number of 1 or more; `why` it cannot be less goes into the error.
+    pub fn positive(&mut self, why: &str) -> Result<u64, A::Error> {
+        let scalar: Scalar = self.values.next_value()?;
+        let count = scalar.whole().and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
+        count.ok_or_else(|| {
+            self.wrong(&scalar, &format!("a whole number of 1 or more, since {why}"))
+        })
+    }
+
     /// A whole number where 0 means none, and below 0 too.
     pub fn count_or_none(&mut self) -> Result<u64, A::Error> {
         self.signed().map(|n| n.max(0) as u64)

@@ -59,15 +59,26 @@ pub enum Warning {
     #[error("{place}: {name} has no effect here, it belongs under {belongs}")]
     WrongBlock { place: String, name: String, belongs: &'static str },
     #[error(
-        "{place}: ingestion_burst_size {burst} is below the rate and below a common request; \
-         larger requests are never admitted"
+        "{place}: {name} {burst} is below the rate and below a common request; larger requests \
+         are never admitted"
     )]
-    BurstTooSmall { place: String, burst: u64 },
+    BurstTooSmall { place: String, name: &'static str, burst: u64 },
     #[error(
         "{place}: native_histogram_ingestion_rate is finite and \
          native_histogram_ingestion_burst_size is 0, so no native histogram is ever admitted"
     )]
     NativeHistogramBurstZero { place: String },
+    #[error(
+        "{place}: client_identity_ingestion_rate_limit is set and \
+         client_identity_ingestion_burst_size is 0, so no write of a client is ever admitted; set \
+         the burst to what the largest request holds"
+    )]
+    ClientBurstZero { place: String },
+    #[error(
+        "{place}: client_identity_ingestion_rate_limit is without effect, since \
+         -client-identity.enabled is not set"
+    )]
+    ClientBudgetOff { place: String },
     #[error("{place}: ingestion_rate_strategy cannot differ between tenants and is ignored")]
     StrategyOfTenant { place: String },
     #[error("overrides: no tenant can have the id {tenant:?}")]
@@ -132,6 +143,19 @@ impl RuntimeFile {
     }
 }
 
+impl RuntimeFile {
+    /// Warns of budgets of clients, for a process in which they are off.
+    pub(super) fn warn_of_client_budgets(&mut self, defaults: &Limits) {
+        for (tenant, limits) in &self.tenants {
+            let budget = limits.client_budget();
+            if budget.is_some() && budget != defaults.client_budget() {
+                let place = format!("overrides.{tenant}");
+                self.warnings.add(Warning::ClientBudgetOff { place });
+            }
+        }
+    }
+}
+
 impl Warnings {
     fn add(&mut self, warning: Warning) {
         self.total += 1;
@@ -172,13 +196,12 @@ impl Warnings {
 
 impl Limits {
     /// What [`Limits::warnings`] looks at.
-    fn speeds(&self) -> (f64, u64, f64, u64) {
-        (
-            self.ingestion_rate,
-            self.ingestion_burst_size,
-            self.native_histogram_ingestion_rate,
-            self.native_histogram_ingestion_burst_size,
-        )
+    fn speeds(&self) -> [(f64, u64); 3] {
+        [
+            (self.ingestion_rate, self.ingestion_burst_size),
+            (self.native_histogram_ingestion_rate, self.native_histogram_ingestion_burst_size),
+            (self.client_identity_ingestion_rate_limit, self.client_identity_ingestion_burst_size),
+        ]
     }
 }
 

@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use tower::Service as _;
 
+use super::client_header::ClientHeader;
 use super::config::ServerConfig;
 use super::drain::Drain;
 use super::listen::{Connection, Listener};
@@ -28,7 +29,7 @@ use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell
 use super::tenancy::Tenancy;
 use super::{Drained, connections};
 use crate::distributor::{RateLimitHeaders, RoomFor};
-use crate::tenant::{TenantId, TenantIdError};
+use crate::tenant::{ClientId, TenantId, TenantIdError};
 use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
 
@@ -54,6 +55,12 @@ pub struct RemoteWriteSettings {
     pub body_wait: Duration,
     /// `-distributor.ratelimit-headers`
     pub ratelimit_headers: RateLimitHeaders,
+}
+
+/// Whose request it is.
+struct Sender {
+    tenant: TenantId,
+    client: Option<ClientId>,
 }
 
 type ReadyFn = dyn Fn() -> Result<Option<String>, String> + Send + Sync;
@@ -87,6 +94,7 @@ pub enum ConfigView {
 #[derive(Clone)]
 pub struct HttpEdge {
     pub tenancy: Tenancy,
+    pub clients: ClientHeader,
     pub shell: ShellCalls,
     /// `None` where nobody takes remote writes; then there are no routes for them.
     pub distributor: Option<DistributorCalls>,
@@ -229,6 +237,7 @@ impl HttpEdge {
         let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
+        let client = self.client(headers)?;
         let bytes_max = self.remote_write.body_bytes_max;
         // A name that is none is told of before a body of version 2, and after one of version 1.
         let (tenant, (body, held)) = match protocol {
@@ -241,7 +250,8 @@ impl HttpEdge {
                 (tenant, self.read_body(body, bytes_max).await?)
             }
         };
-        self.push(tenant, Form::RemoteWrite(protocol), head, body, held).await
+        let sender = Sender { tenant, client };
+        self.push(sender, Form::RemoteWrite(protocol), head, body, held).await
     }
 
     /// OTLP metrics. As in Cortex, a request is counted once its body could be read; the kind is
@@ -255,22 +265,24 @@ impl HttpEdge {
         if let Some(distributor) = &self.distributor {
             (distributor.came)(RequestKind::Otlp);
         }
+        let sender = Sender { tenant, client: self.client(headers)? };
         let form = Form::Otlp {
             content_type: header_text(headers, header::CONTENT_TYPE),
             content_encoding: header_text(headers, header::CONTENT_ENCODING),
         };
         let (body, held) = self.read_body(body, self.remote_write.otlp_body_bytes_max).await?;
-        self.push(tenant, form, head, body, held).await
+        self.push(sender, form, head, body, held).await
     }
 
     async fn push(
         &self,
-        tenant: TenantId,
+        sender: Sender,
         form: Form,
         head: &Parts,
         body: Bytes,
         held: Held,
     ) -> Result<Response, Response> {
+        let Sender { tenant, client } = sender;
         let headers = &head.headers;
         let Some(distributor) = &self.distributor else {
             return Err(http_error(404, "404 page not found"));
@@ -279,11 +291,17 @@ impl HttpEdge {
             Form::RemoteWrite(protocol) => *protocol,
             Form::Otlp { .. } => Version::V1,
         };
+        let mut passed = Passed::new(head.uri.path(), headers);
+        if let (Some(name), Some(client)) = (self.clients.name(), &client) {
+            // Once, and also where a sender has named the header as one of the connection's.
+            passed.set(name, client.as_str());
+        }
         let write = Received {
             form,
             body,
             request_id: request_id(headers),
-            passed: Passed::new(head.uri.path(), headers),
+            client,
+            passed,
             room: Some(room_for(held)),
         };
         let outcome = (distributor.push)(tenant.clone(), write).await;
@@ -295,6 +313,11 @@ impl HttpEdge {
             tell_budget(&mut response, form, budget);
         }
         Ok(response)
+    }
+
+    /// Before the body, which would have been read in vain.
+    fn client(&self, headers: &HeaderMap) -> Result<Option<ClientId>, Response> {
+        self.clients.client(headers).map_err(|error| http_error(400, &error.to_string()))
     }
 
     /// A body, charged to the room as it arrives: who announces much and sends little takes

@@ -8,12 +8,14 @@
 //! are told, push streams answer the message at hand and end with an error, and `serve` returns
 //! when all calls are over or the drain's time is.
 
+pub mod client_header;
 pub mod config;
 mod connections;
 pub mod drain;
 pub mod grpc;
 pub mod http;
 pub mod listen;
+mod push_log;
 pub mod read;
 pub mod room;
 pub mod seam;

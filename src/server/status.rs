@@ -55,6 +55,14 @@ impl GrpcStatus {
         Self { code: code.into(), message: text.into(), is_http: true }
     }
 
+    pub fn code(&self) -> i32 {
+        self.code
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Writes the status into trailers, or into the headers of an answer without a message.
     pub fn write_to(&self, headers: &mut HeaderMap) {
         headers.insert("grpc-status", HeaderValue::from(self.code));

@@ -253,6 +253,7 @@ impl Bench {
         };
         let settings = Settings {
             tenancy: Tenancy::Header,
+            clients: Default::default(),
             stream_keys: StreamKeys::default(),
             upstream: None,
             stream_answer_within: std::time::Duration::from_secs(10),

@@ -65,6 +65,7 @@ fn write(body: &[u8]) -> Received {
         form: Form::RemoteWrite(Version::V1),
         body: snap::raw::Encoder::new().compress_vec(body).expect("packs").into(),
         request_id: String::new(),
+        client: None,
         passed: Passed::default(),
         room: None,
     }

@@ -130,6 +130,7 @@ impl Gate {
             form: Form::RemoteWrite(Version::V1),
             body: body.to_vec().into(),
             request_id: String::new(),
+            client: None,
             passed: Passed::default(),
             room: None,
         };

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 use bytes::{BufMut, Bytes, BytesMut};
+use freehold::clients::config::ClientIdentityConfig;
 use freehold::server::Drained;
+use freehold::server::client_header::ClientHeader;
 use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::Drainer;
 use freehold::server::grpc::{GrpcEdge, HealthSwitch, Settings, serve};
@@ -47,6 +49,7 @@ struct Setup {
     push: Box<Push>,
     work: Work,
     tenancy: Tenancy,
+    clients: ClientHeader,
     stream_keys: StreamKeys,
     config: Config,
 }
@@ -57,6 +60,7 @@ impl Setup {
             push: Box::new(push),
             work: Work::Inline,
             tenancy: Tenancy::Header,
+            clients: ClientHeader::default(),
             stream_keys: StreamKeys::default(),
             config: Config { graceful_shutdown_timeout: Millis(20_000), ..Config::default() },
         }
@@ -69,6 +73,7 @@ impl Setup {
         let health = HealthSwitch::new().await;
         let settings = Settings {
             tenancy: self.tenancy,
+            clients: self.clients,
             stream_keys: self.stream_keys,
             room: Room::new(64 << 20),
             receive_message_bytes_max: self.config.grpc_server_max_recv_msg_size,
@@ -87,6 +92,29 @@ impl Setup {
         let config = self.config;
         let serving = tokio::spawn(async move { serve(listener, edge, &config, drain).await });
         Server { address, drainer, health, serving }
+    }
+}
+
+/// A client changes nothing of an answer, nor does a name that is none.
+#[tokio::test]
+async fn a_push_is_answered_alike_whoever_is_named() {
+    let setup = || {
+        let text = "over the limit".to_owned();
+        Setup::new(move |_, body| match body.is_empty() {
+            true => Ok(Pushed::default()),
+            false => Err(PushError::Rejected { code: 400, text: text.clone() }),
+        })
+    };
+    let config = ClientIdentityConfig { enabled: true, ..ClientIdentityConfig::default() };
+    let server = Setup { clients: ClientHeader::of_grpc(&config), ..setup() }.start().await;
+    let mut client = Client::connect(&server).await;
+    for named in [&[][..], &["writer 7"], &["a", "b"], &["\u{e9}"]] {
+        let mut headers = vec![("x-scope-orgid", "a")];
+        headers.extend(named.iter().map(|name| ("x-scope-clientid", *name)));
+        let stored = client.call(PUSH, &headers, framed(0, b"")).await;
+        assert_eq!((stored.code(), stored.messages.len()), ("0", 1), "{named:?}");
+        let refused = client.call(PUSH, &headers, framed(0, b"x")).await;
+        assert_eq!((refused.code(), refused.text().as_str()), ("400", "over the limit"));
     }
 }
 

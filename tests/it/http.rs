@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use freehold::clients::config::ClientIdentityConfig;
 use freehold::distributor::{Answer as Taken, PushError, RateLimitHeaders, SinkError, Written};
 use freehold::ratelimit::BucketView;
 use freehold::server::Drained;
+use freehold::server::client_header::ClientHeader;
 use freehold::server::config::ServerConfig as Config;
 use freehold::server::drain::{Drain, Drainer};
 use freehold::server::http::{ConfigView, HttpEdge, RemoteWriteSettings, ShellCalls, Tenant};
@@ -32,6 +34,7 @@ type Push = dyn Fn(&TenantId, Received) -> Outcome + Send + Sync;
 struct Setup {
     push: Box<Push>,
     remote_write: RemoteWriteSettings,
+    client_identity: ClientIdentityConfig,
     budget: Option<BucketView>,
     config: Config,
     connections_max: usize,
@@ -56,6 +59,7 @@ impl Setup {
                 body_wait: PATIENCE,
                 ratelimit_headers: RateLimitHeaders::Off,
             },
+            client_identity: ClientIdentityConfig::default(),
             budget: None,
             config: Config::default(),
             connections_max: 0,
@@ -81,6 +85,7 @@ impl Setup {
         };
         let edge = HttpEdge {
             tenancy: Tenancy::Header,
+            clients: ClientHeader::of_http(&self.client_identity).expect("settings"),
             shell: shell(ready),
             distributor: Some(calls),
             remote_write: self.remote_write,
@@ -194,6 +199,101 @@ async fn errors_of_a_push_become_the_statuses_that_cortex_gives_them() {
         assert_eq!(u64::from(answer.status), expect["status"].as_u64().expect("status"), "{kind}");
         assert_eq!(answer.body, vectors::text(expect, "body"), "{kind}");
     }
+}
+
+/// What the distributor is told of the client: header names and values in, status and body out.
+async fn client_of(enabled: bool, header: &str, given: &[&str]) -> (Answer, Option<Received>) {
+    let came = Arc::new(Mutex::new(None));
+    let taken = Arc::clone(&came);
+    let mut setup = Setup::new(move |_, write| {
+        *taken.lock().expect("lock") = Some(write);
+        Ok(stored())
+    });
+    setup.client_identity.enabled = enabled;
+    setup.client_identity.header = header.to_owned();
+    let server = setup.start().await;
+    let more: String = given.iter().map(|line| format!("{line}\r\n")).collect();
+    let answer = send(&server, &push_head(1, &more), b"x").await;
+    let came = came.lock().expect("lock").take();
+    (answer, came)
+}
+
+fn name(write: &Received) -> Option<&str> {
+    write.client.as_ref().map(|client| client.as_str())
+}
+
+#[tokio::test]
+async fn a_client_is_read_from_its_header_and_goes_on_as_one() {
+    const HEADER: &str = "X-Scope-ClientID";
+    for (given, expect) in [
+        (&["x-scope-clientid: writer 7"][..], Some("writer 7")),
+        (&["X-Scope-ClientID: a", "X-Scope-ClientID: a"], Some("a")),
+        // It is not of the connection, whatever a sender says.
+        (&["X-Scope-ClientID: a", "Connection: x-scope-clientid"], Some("a")),
+        (&["X-Scope-ClientID:"], None),
+        (&[], None),
+    ] {
+        let (answer, came) = client_of(true, HEADER, given).await;
+        let came = came.expect("taken");
+        assert_eq!((answer.status, name(&came)), (200, expect), "{given:?}");
+        if expect.is_some() {
+            assert_eq!(came.passed.header("x-scope-clientid"), expect, "{given:?}");
+        }
+    }
+    let given = ["X-Scope-ClientID: a", "X-Writer: b"];
+    let (_, came) = client_of(true, "X-Writer", &given).await;
+    assert_eq!(name(&came.expect("taken")), Some("b"));
+}
+
+#[tokio::test]
+async fn what_is_no_client_is_refused_before_anything_is_charged() {
+    let long = format!("X-Scope-ClientID: {}", "x".repeat(257));
+    for (given, text) in [
+        (
+            &["X-Scope-ClientID: a", "X-Scope-ClientID: b"][..],
+            "the request has more than one client ID\n",
+        ),
+        (
+            &["X-Scope-ClientID: a", "X-Scope-ClientID:"],
+            "the request has more than one client ID\n",
+        ),
+        (&["X-Scope-ClientID: a\tb"], "client ID contains unsupported byte 0x09\n"),
+        (&["X-Scope-ClientID: \u{e9}"], "client ID contains unsupported byte 0xc3\n"),
+        (&[&long], "client ID is too long: max 256 characters\n"),
+    ] {
+        let (answer, came) = client_of(true, "X-Scope-ClientID", given).await;
+        assert_eq!((answer.status, answer.body.as_str()), (400, text), "{given:?}");
+        assert!(came.is_none());
+        // Off, nobody looks: the header goes on with the others, as it came.
+        let (answer, came) = client_of(false, "X-Scope-ClientID", given).await;
+        let came = came.expect("taken");
+        assert_eq!((answer.status, name(&came)), (200, None));
+    }
+    let (_, came) = client_of(false, "X-Scope-ClientID", &["X-Scope-ClientID: a"]).await;
+    assert_eq!(came.expect("taken").passed.header("x-scope-clientid"), Some("a"));
+}
+
+#[tokio::test]
+async fn otlp_names_its_client_too() {
+    let came = Arc::new(Mutex::new(None));
+    let taken = Arc::clone(&came);
+    let mut setup = Setup::new(move |_, write| {
+        *taken.lock().expect("lock") = Some(write);
+        Ok(stored())
+    });
+    setup.client_identity.enabled = true;
+    let server = setup.start().await;
+    let head = |client: &str| {
+        format!(
+            "POST /api/v1/otlp/v1/metrics HTTP/1.1\r\nX-Scope-OrgID: a\r\n\
+             Content-Type: application/json\r\nContent-Length: 2\r\n{client}"
+        )
+    };
+    assert_eq!(send(&server, &head("X-Scope-ClientID: w\r\n"), b"{}").await.status, 200);
+    let write = came.lock().expect("lock").take().expect("taken");
+    assert_eq!(name(&write), Some("w"));
+    assert_eq!(send(&server, &head("X-Scope-ClientID: a\tb\r\n"), b"{}").await.status, 400);
+    assert!(came.lock().expect("lock").is_none());
 }
 
 #[tokio::test]

@@ -188,6 +188,7 @@ impl Bench {
         let nothing = Arc::new(|_| String::new());
         let edge = HttpEdge {
             tenancy: Tenancy::Header,
+            clients: Default::default(),
             shell: ShellCalls {
                 ready: Arc::new(|| Ok(None)),
                 metrics: Arc::new(String::new),

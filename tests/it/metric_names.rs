@@ -97,6 +97,7 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
             form: Form::RemoteWrite(Version::V1),
             body: body.expect("packs").into(),
             request_id: String::new(),
+            client: None,
             passed: Passed::default(),
             room: None,
         };

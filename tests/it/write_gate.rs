@@ -213,6 +213,41 @@ async fn admitted_writes_go_on_byte_for_byte_and_answers_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_named_to_the_distributor_behind_and_joins_the_gates_to_one_another() {
+    let (stub, gate) = start(|config| {
+        config.client_identity.enabled = true;
+        config.client_identity.header = "X-Writer".into();
+        config.distributor.ring.instance_id = "gate-1".into();
+        config.distributor.ring.instance_addr = "127.0.0.1".into();
+    })
+    .await;
+    let body = good();
+    let head = |client: &str| {
+        let len = body.len();
+        format!(
+            "POST /api/v1/push HTTP/1.1\r\nX-Scope-OrgID: a\r\nContent-Length: {len}\r\n{client}"
+        )
+    };
+    let head_of_two = head("X-Writer: w 7\r\nX-Writer: w 7\r\nConnection: x-writer\r\n");
+    assert_eq!(send(gate.http_address, &head_of_two, &body).await.status, 200);
+    let named: Vec<_> = stub.last().headers.get_all("x-writer").iter().cloned().collect();
+    assert_eq!(named, ["w 7"]);
+    let answer = send(gate.http_address, &head("X-Writer: w\r\nX-Writer: v\r\n"), &body).await;
+    let text = "the request has more than one client ID\n";
+    assert_eq!((answer.status, answer.body.as_str()), (400, text));
+    assert_eq!(stub.count(), 1);
+    // Owners of budgets are members of the ring, whatever the strategy of the tenants' rates.
+    let head = "GET /distributor/ring HTTP/1.1\r\nAccept: application/json\r\n";
+    let joined = async {
+        while !send(gate.http_address, head, b"").await.body.contains("gate-1") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, joined).await.expect("a member");
+    gate.stop().await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn version_two_goes_on_as_it_came() {
     let (stub, gate) = start(|_| {}).await;
     // symbols "", "__name__", "m"; one series with refs 1 and 2 and a sample.

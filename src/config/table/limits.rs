@@ -19,7 +19,8 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "distributor.ingestion-rate-limit-strategy",
             "limits.ingestion_rate_strategy",
-            "Whether the rate is each distributor's (local) or the cluster's (global).",
+            "Whether the rate is each distributor's (local), divided by their number (global), or one \
+             for all of them however writes are spread (leased).",
         ),
         flag(
             "distributor.ingestion-burst-size",
@@ -30,6 +31,28 @@ pub(super) const FLAGS: Group = Group {
             "distributor.native-histogram-ingestion-burst-size",
             "limits.native_histogram_ingestion_burst_size",
             "Most native-histogram samples that a tenant's bucket holds.",
+        ),
+        flag(
+            "distributor.client-identity-ingestion-rate-limit",
+            "limits.client_identity_ingestion_rate_limit",
+            "Samples, exemplars and metadata per second of each client of a tenant, over all \
+             distributors; 0 is no limit. Needs -client-identity.enabled.",
+        ),
+        flag(
+            "distributor.client-identity-ingestion-burst-size",
+            "limits.client_identity_ingestion_burst_size",
+            "Most samples that a client's bucket holds.",
+        ),
+        flag(
+            "distributor.client-identity-ingestion-tracked-clients-limit",
+            "limits.client_identity_ingestion_tracked_clients_limit",
+            "Most clients of a tenant whose buckets one owner keeps, at least 1; beyond it the \
+             least recently used go.",
+        ),
+        flag(
+            "distributor.client-identity-ingestion-shadow",
+            "limits.client_identity_ingestion_shadow",
+            "Only count what the budgets of clients would refuse.",
         ),
         flag(
             "distributor.drop-label",

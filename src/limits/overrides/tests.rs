@@ -201,6 +201,59 @@ fn case_c17_a_finite_histogram_rate_without_burst_is_warned_about() {
 }
 
 #[test]
+fn a_budget_of_clients_without_a_burst_that_fits_is_warned_about() {
+    let text = "overrides: {a: {client_identity_ingestion_rate_limit: 1000}}";
+    assert_eq!(
+        warnings(text),
+        ["overrides.a: client_identity_ingestion_rate_limit is set and \
+             client_identity_ingestion_burst_size is 0, so no write of a client is ever admitted; \
+             set the burst to what the largest request holds"]
+    );
+    let budget = |rate: &str, burst: u64| {
+        let name = "client_identity_ingestion";
+        warnings(&format!(
+            "overrides: {{a: {{{name}_rate_limit: {rate}, {name}_burst_size: {burst}}}}}"
+        ))
+    };
+    assert_eq!(
+        budget("13333", 3333),
+        ["overrides.a: client_identity_ingestion_burst_size 3333 is below the rate and below a \
+             common request; larger requests are never admitted"]
+    );
+    for (rate, burst) in [("100", 200), ("0", 0), ("1.7976931348623157e+308", 0)] {
+        assert_eq!(budget(rate, burst), [""; 0], "{rate}");
+    }
+}
+
+#[test]
+fn budgets_of_clients_that_are_off_are_warned_about_where_they_are_set() {
+    let defaults = Limits {
+        client_identity_ingestion_rate_limit: 5.0,
+        client_identity_ingestion_burst_size: 20_000,
+        ..Limits::default()
+    };
+    let text = "overrides: {a: {client_identity_ingestion_rate_limit: 7}, b: {ingestion_rate: 9e9}, \
+                c: {client_identity_ingestion_rate_limit: 0}}";
+    let new = || Overrides::new(defaults.clone(), InstanceLimits::default());
+    let shown = |overrides: Overrides| {
+        let file = overrides.parse(text).expect("valid");
+        file.warnings.shown.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(new()), [""; 0]);
+    let off = "overrides.a: client_identity_ingestion_rate_limit is without effect, since \
+               -client-identity.enabled is not set";
+    assert_eq!(shown(new().without_client_budgets()), [off]);
+}
+
+#[test]
+fn case_r16_a_file_that_tracks_no_clients_is_refused() {
+    let text = "overrides: {a: {client_identity_ingestion_tracked_clients_limit: 0}}";
+    let error = parse_error(text);
+    let place = "overrides.a.client_identity_ingestion_tracked_clients_limit: 0 is not";
+    assert!(error.contains(place), "{error}");
+}
+
+#[test]
 fn what_cannot_apply_to_one_tenant_is_warned_about() {
     assert_eq!(
         warnings("overrides: {a: {ingestion_rate_strategy: global}, '': {}}"),

@@ -38,7 +38,9 @@ pub use frames::FrameError;
 pub use health::HealthSwitch;
 pub use serve::serve;
 
+use super::client_header::ClientHeader;
 use super::drain::Drain;
+use super::push_log::PushLog;
 use super::room::{Held, Room};
 use super::seam::{IngesterCalls, PushError, Pushed, Work, WorkLost};
 use super::status::GrpcStatus;
@@ -65,6 +67,8 @@ const HEALTH_CHECK_BYTES_MAX: usize = 4 << 10;
 #[derive(Clone)]
 pub struct Settings {
     pub tenancy: Tenancy,
+    /// Who is told in log lines of pushes.
+    pub clients: ClientHeader,
     pub stream_keys: StreamKeys,
     pub receive_message_bytes_max: usize,
     /// What all messages together may take while they arrive and are handled.
@@ -86,6 +90,7 @@ struct Edge {
     work: Work,
     health: HealthService,
     drain: Drain,
+    pushes: PushLog,
 }
 
 /// A call whose headers are read.
@@ -109,7 +114,9 @@ impl GrpcEdge {
         health: &HealthSwitch,
         drain: Drain,
     ) -> Self {
-        Self(Arc::new(Edge { settings, ingester, work, health: health.service(), drain }))
+        let pushes = PushLog::new(settings.clients.clone());
+        let health = health.service();
+        Self(Arc::new(Edge { settings, ingester, work, health, drain, pushes }))
     }
 }
 
@@ -140,6 +147,23 @@ impl Edge {
             Answered::Passed(response) => return Ok(response),
             Answered::Ours(request) => request,
         };
+        let named = match request.uri().path() {
+            PUSH => self.pushes.named(self.settings.tenancy, request.headers()),
+            _ => None,
+        };
+        let Some(named) = named else {
+            return self.answer_ours(request).await;
+        };
+        let outcome = Arc::clone(&self).answer_ours(request).await;
+        self.pushes.tell(&named, &outcome);
+        outcome
+    }
+
+    /// What does not go through untouched.
+    async fn answer_ours(
+        self: Arc<Self>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, GrpcStatus> {
         if let Some(upstream) = &self.settings.upstream
             && request.uri().path() == PUSH
         {

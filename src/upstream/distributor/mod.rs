@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{self, HeaderName};
+use http::header::{self, HeaderName, IntoHeaderName};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -157,7 +157,7 @@ impl Passed {
     }
 
     /// Sets a header, unless the value cannot be one.
-    pub fn set(&mut self, name: &'static str, value: &str) {
+    pub fn set(&mut self, name: impl IntoHeaderName, value: &str) {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(name, value);
         }

@@ -46,6 +46,8 @@ use streams::StreamOpener;
 pub use spread::{Awaited, MessageScratch, Spread};
 pub use streams::STREAMS_MAX;
 
+/// Metadata that names the client of a push. Streams carry pushes of many and name nobody.
+pub const CLIENT_METADATA: &str = "x-scope-clientid";
 /// Bytes of messages to all ingesters, under way or late. Ten thousand batches of 40 kB, which is
 /// what a thousand series are to each of their replicas: two seconds of silence of all ingesters
 /// at five thousand such batches a second.
@@ -108,6 +110,8 @@ struct Inner {
 #[derive(Clone, Copy, Debug)]
 pub struct Pushing<'a> {
     pub tenant: &'a str,
+    /// What the tenant's own name for the writer is, for ingesters' logs.
+    pub client: Option<&'a str>,
     /// What ingesters log of the request: names and values.
     pub request_metadata: &'a [(&'a str, &'a str)],
     /// Addresses that the request came through, where they are logged.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::{Client, Outgoing, call_headers};
-use super::{Contents, Ingesters, Pushing};
+use super::{CLIENT_METADATA, Contents, Ingesters, Pushing};
 use crate::ring::{Failure, Member, Quorum, QuorumError};
 use crate::upstream::answers::FRAME_HEADER_LEN;
 use crate::upstream::budget::{Budget, InFlight};
@@ -233,6 +233,9 @@ fn with_request_metadata(mut headers: HeaderMap, pushing: &Pushing<'_>) -> Heade
             headers.append(METADATA, name);
             headers.append(METADATA, value);
         }
+    }
+    if let Some(Ok(client)) = pushing.client.map(HeaderValue::from_str) {
+        headers.insert(CLIENT_METADATA, client);
     }
     if let Some(Ok(source)) = pushing.source_ips.map(HeaderValue::from_str) {
         headers.insert("extract-forwarded-x-forwarded-for", source);

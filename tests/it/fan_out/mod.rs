@@ -104,6 +104,7 @@ impl Node {
         };
         let settings = Settings {
             tenancy: Tenancy::Header,
+            clients: Default::default(),
             stream_keys,
             room: freehold::server::room::Room::new(1 << 30),
             upstream: None,
@@ -191,7 +192,8 @@ impl Gate {
         shard_size: i64,
     ) -> Result<(), FanOutError> {
         let prepared = prepared(TENANT, body);
-        let pushing = Pushing { tenant: TENANT, request_metadata: &[], source_ips: None };
+        let pushing =
+            Pushing { tenant: TENANT, client: None, request_metadata: &[], source_ips: None };
         patiently(self.fan_out.push(&pushing, &prepared, ring, shard_size)).await
     }
 

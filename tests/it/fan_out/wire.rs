@@ -1,11 +1,22 @@
 //! What goes over the wire to an ingester.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use freehold::clock::Clock;
+use freehold::distributor::ha::HaTracker;
+use freehold::distributor::{Distributor, Form, Parts, Peers, Received, RingSink, Sink};
+use freehold::labels::NameScheme;
+use freehold::ratelimit::RECHECK_PERIOD;
+use freehold::ring::model::RingReading;
+use freehold::tenant::ClientId;
+use freehold::units::Millis;
+use freehold::upstream::distributor::Passed;
 use freehold::wire::encoding::Encoding;
 use freehold::wire::proto::cortexpb;
+use freehold::wire::remote_write::{Version, packed};
 use freehold::wire::signature;
 use http::HeaderMap;
 use prost::Message as _;
+use tokio::sync::mpsc::Receiver;
 
 use super::super::pass_through::fake::{Fake, channel, ok_head, ok_trailers};
 use super::*;
@@ -17,8 +28,9 @@ struct Seen {
     body: Bytes,
 }
 
-async fn seen(setup: &Setup, pushing: &Pushing<'_>, body: &[u8]) -> Seen {
-    let (tell, mut told) = channel();
+/// An ingester that takes everything, and what it sees.
+async fn ingester() -> (Fake, Receiver<Seen>) {
+    let (tell, told) = channel();
     let fake = Fake::start(move |request: http::Request<h2::RecvStream>, mut respond| {
         let tell = tell.clone();
         async move {
@@ -36,6 +48,11 @@ async fn seen(setup: &Setup, pushing: &Pushing<'_>, body: &[u8]) -> Seen {
         }
     })
     .await;
+    (fake, told)
+}
+
+async fn seen(setup: &Setup, pushing: &Pushing<'_>, body: &[u8]) -> Seen {
+    let (fake, mut told) = ingester().await;
     let gate = setup.start();
     let ring = ring_of(&[fake.address], 1, |_| String::new());
     let prepared = prepared(TENANT, body);
@@ -51,13 +68,15 @@ fn message(seen: &Seen, encoding: Encoding) -> Bytes {
     encoding.decompress(&frame, 1 << 20).expect("sound")
 }
 
-const NOBODY: Pushing<'_> = Pushing { tenant: TENANT, request_metadata: &[], source_ips: None };
+const NOBODY: Pushing<'_> =
+    Pushing { tenant: TENANT, client: None, request_metadata: &[], source_ips: None };
 
 #[tokio::test]
 async fn a_push_is_headed_as_cortex_heads_it() {
     let metadata = [("x-cortex-request-id", "7"), ("x-cortex-request-source", "api")];
     let pushing = Pushing {
         tenant: TENANT,
+        client: Some("writer 7"),
         request_metadata: &metadata,
         source_ips: Some("10.1.2.3, 127.0.0.1"),
     };
@@ -70,6 +89,7 @@ async fn a_push_is_headed_as_cortex_heads_it() {
     assert_eq!(header("content-type"), "application/grpc");
     assert_eq!(header("te"), "trailers");
     assert_eq!(header("x-scope-orgid"), TENANT);
+    assert_eq!(header("x-scope-clientid"), "writer 7");
     assert_eq!(header("grpc-encoding"), "snappy-block");
     assert_eq!(header("extract-forwarded-x-forwarded-for"), "10.1.2.3, 127.0.0.1");
     let timeout = header("grpc-timeout").strip_suffix('m').expect("milliseconds");
@@ -84,6 +104,93 @@ async fn a_push_is_headed_as_cortex_heads_it() {
     let expect = cortexpb::WriteRequest::decode(&body[..]).expect("sound");
     assert_eq!(sent.timeseries, expect.timeseries);
     assert!(sent.r#ref.is_some(), "as Cortex writes it");
+}
+
+#[tokio::test]
+async fn a_push_that_names_no_client_has_no_header_for_one() {
+    let metadata = [("x-cortex-request-id", "7")];
+    let pushing = Pushing { request_metadata: &metadata, ..NOBODY };
+    let seen = seen(&Setup::default(), &pushing, &request(0..3, UNIX_MS)).await;
+    let mut names: Vec<_> = seen.headers.keys().map(|name| name.as_str()).collect();
+    names.sort_unstable();
+    let expect = [
+        "content-type",
+        "grpc-accept-encoding",
+        "grpc-encoding",
+        "grpc-timeout",
+        "te",
+        "user-agent",
+        "x-request-metadata-propagation-string",
+        "x-scope-orgid",
+    ];
+    assert_eq!(names, expect);
+}
+
+#[tokio::test]
+async fn a_write_names_its_client_to_ingesters_in_unary_pushes_alone() {
+    let mut streams = Setup::streams();
+    // They are not answered.
+    streams.distributor.remote_timeout = Millis(200);
+    for (setup, expect) in [
+        (Setup::default(), Some("writer 7")),
+        // A stream is opened by one push and carries those of others.
+        (streams, None),
+    ] {
+        let (fake, mut told) = ingester().await;
+        let distributor = distributor(&setup, fake.address);
+        let client = ClientId::parse("writer 7").expect("a client");
+        for (client, expect) in [(Some(client), expect), (None, None)] {
+            let write = Received {
+                form: Form::RemoteWrite(Version::V1),
+                body: packed(&request(0..3, UNIX_MS)).into(),
+                request_id: String::new(),
+                client,
+                passed: Passed::default(),
+                room: None,
+            };
+            let _ = patiently(distributor.push(&tenant(TENANT), write, NOW)).await;
+            let seen = told.recv().await.expect("a push");
+            let named = seen.headers.get("x-scope-clientid");
+            assert_eq!(named.map(|name| name.to_str().expect("ASCII")), expect, "{}", seen.path);
+        }
+    }
+}
+
+/// Before a ring of one ingester.
+fn distributor(setup: &Setup, address: SocketAddr) -> Distributor {
+    let instance = Instance {
+        addr: address.to_string(),
+        timestamp_s: UNIX_MS / 1000,
+        state: InstanceState::Active,
+        tokens: vec![Token(7)],
+        zone: String::new(),
+        registered_timestamp_s: 0,
+        unknown_fields: Vec::new(),
+    };
+    let model = RingModel {
+        instances: [("ingester-0".to_owned(), instance)].into(),
+        unknown_fields: Vec::new(),
+    };
+    let settings = RingSettings {
+        replication_factor: 1,
+        zone_awareness_enabled: false,
+        heartbeat_timeout_ms: 60_000,
+        extend_writes: true,
+        own_id: None,
+    };
+    let ring = Arc::new(Ring::new(settings, 600_000));
+    ring.publish(&RingReading::Whole(model), UNIX_MS);
+    Distributor::new(Parts {
+        config: setup.distributor.clone(),
+        names: NameScheme::Legacy,
+        parity: false,
+        overrides: Arc::new(Overrides::new(Limits::default(), InstanceLimits::default())),
+        peers: Peers::Alone,
+        ha: HaTracker::off(),
+        sink: Sink::Ring(RingSink { ring, fan_out: setup.start().fan_out }),
+        clock: Clock::start(),
+        recheck_period: RECHECK_PERIOD,
+    })
 }
 
 #[tokio::test]

@@ -154,6 +154,7 @@ impl Edge {
 pub fn settings_with(config: &UpstreamConfig) -> Settings {
     Settings {
         tenancy: Tenancy::Header,
+        clients: Default::default(),
         stream_keys: StreamKeys::default(),
         room: Room::new(64 << 20),
         receive_message_bytes_max: 4 << 20,
