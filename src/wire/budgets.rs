@@ -201,7 +201,8 @@ struct Keys {
 
 impl Keys {
     fn decode(&mut self, key: Option<proto::Key>) -> Result<OwnedKey, BudgetsError> {
-        let proto::Key { kind, tenant, client } = key.ok_or(BudgetsError::Missing { what: "key" })?;
+        let proto::Key { kind, tenant, client } =
+            key.ok_or(BudgetsError::Missing { what: "key" })?;
         let kind = decode_kind(kind)?;
         let is_named = match kind {
             Kind::TenantWrites => client.is_empty(),
