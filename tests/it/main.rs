@@ -8,6 +8,7 @@
 mod vectors;
 
 mod admin;
+mod budgets;
 mod cases_a;
 mod cases_b;
 mod cases_e;

@@ -13,20 +13,19 @@ use tokio::time::timeout;
 use tonic::Code;
 use tonic::body::Body;
 
+use super::Edge;
 use super::answer::{self, Step};
 use super::frames::{Messages, frame};
 use super::intake::Intake;
-use super::Edge;
 use crate::server::drain::Drain;
 use crate::server::room::Room;
 use crate::server::seam::BudgetCalls;
 use crate::server::status::GrpcStatus;
 use crate::upstream::deadline;
 use crate::wire::budgets::{
-    BudgetsError, Hello, MESSAGE_BYTES_MAX, Question, Reply, decode_hand_over,
-    decode_list_request, decode_question, decode_reset_request, decode_show_request,
-    encode_hand_over_reply, encode_list_reply, encode_reply, encode_reset_reply,
-    encode_show_reply,
+    BudgetsError, Hello, MESSAGE_BYTES_MAX, Question, Reply, decode_hand_over, decode_list_request,
+    decode_question, decode_reset_request, decode_show_request, encode_hand_over_reply,
+    encode_list_reply, encode_reply, encode_reset_reply, encode_show_reply,
 };
 use crate::wire::encoding::Encoding;
 
