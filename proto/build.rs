@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "cortex.proto",
     "ingester.proto",
     "prometheus.proto",
@@ -12,6 +12,7 @@ const SOURCES: [&str; 7] = [
     "status.proto",
     "etcd.proto",
     "ha.proto",
+    "budgets.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

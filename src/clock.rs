@@ -33,11 +33,17 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the one place where clocks are read")]
     pub fn now(&self) -> Now {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        // One second ahead, so that the first second is later than "never".
-        let steady = self.started.elapsed() + Duration::from_secs(1);
         Now {
             unix_ms: i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX),
-            steady_ns: i64::try_from(steady.as_nanos()).unwrap_or(i64::MAX),
+            steady_ns: self.steady_ns(),
         }
+    }
+
+    /// The steady half of [`Clock::now`] alone.
+    #[expect(clippy::disallowed_methods, reason = "the one place where clocks are read")]
+    pub fn steady_ns(&self) -> i64 {
+        // One second ahead, so that the first second is later than "never".
+        let steady = self.started.elapsed() + Duration::from_secs(1);
+        i64::try_from(steady.as_nanos()).unwrap_or(i64::MAX)
     }
 }

@@ -49,6 +49,11 @@ impl Families {
         self.counters(name, help).sample([], value as f64);
     }
 
+    /// What somebody keeps ready, such as a histogram.
+    pub fn collected(&mut self, collector: &impl Collector) {
+        self.0.extend(collector.collect());
+    }
+
     /// Takes families out again, which somebody else exports for us.
     pub fn leave_out(&mut self, names: &[&str]) {
         self.0.retain(|family| !names.contains(&family.name()));

@@ -81,7 +81,15 @@ const LAYERS: &[(&str, Layer)] = &[
 ];
 
 /// Arrows beyond the layers: (from, to) by prefix. Each has its line in `docs/architecture.md`.
-const ARROWS: &[(&str, &str)] = &[("wire", "ring/model"), ("ring/kv", "tls"), ("upstream", "tls")];
+const ARROWS: &[(&str, &str)] = &[
+    ("wire", "ring/model"),
+    ("wire/budgets", "clients/account"),
+    ("wire/budgets", "clients/exchange"),
+    ("wire/budgets", "clients/key"),
+    ("wire/budgets", "clients/owner"),
+    ("ring/kv", "tls"),
+    ("upstream", "tls"),
+];
 
 /// What files of some layers must not name: (layers, pattern, why).
 const NEVER: &[(&[Layer], &str, &str)] = &[

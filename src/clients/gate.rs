@@ -35,6 +35,10 @@ const OURSELVES: Holder = Holder(0);
 /// learned for a little less long.
 const MAPS_BEFORE_MAX: usize = 16;
 
+/// Most gates that are told apart. One more is a stranger with each of its batches: what it says it
+/// holds is counted anew, which makes an owner careful and nobody rich.
+const PEERS_MAX: usize = 1024;
+
 /// What may be done without an owner, in the order of the enum, as metrics name it.
 pub const POLICIES: [(OwnerLost, &str); 4] = [
     (OwnerLost::StandingReserve, "standing_reserve"),
@@ -696,7 +700,9 @@ impl<W> Gate<W> {
         peers.next = peers.next.wrapping_add(1).max(1);
         let peer = Peer { holder, incarnation: 0, sequence: 0, answers: None, seen_ns: now_ns };
         let peer = Arc::new(Mutex::new(peer));
-        peers.by_id.insert(id.into(), Arc::clone(&peer));
+        if peers.by_id.len() < PEERS_MAX {
+            peers.by_id.insert(id.into(), Arc::clone(&peer));
+        }
         peer
     }
 

@@ -21,10 +21,12 @@ mod headroom;
 pub mod key;
 pub mod leases;
 pub mod owner;
+pub mod peers;
 pub mod placement;
 mod recent;
 
 pub use gate::{Cause, Charge, Decision, Gate, GateCounts, GateSettings, Outcome, Refusal};
 pub use key::{Key, KeyHasher, Kind, OwnedKey};
 pub use owner::{AccountView, Terms};
+pub use peers::Budgets;
 pub use placement::OwnerMap;

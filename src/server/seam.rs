@@ -11,9 +11,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
+use crate::clients::exchange::{Answers, Batch, HandOver};
+use crate::clients::peers::{Budgets, HelloRefused};
+use crate::clients::{AccountView, OwnedKey};
 use crate::distributor;
 use crate::ratelimit::BucketView;
 use crate::tenant::TenantId;
+use crate::wire::budgets::{Hello, ListRequest, Shown, Welcome};
 
 pub use crate::distributor::{Form, Received, RequestKind};
 pub use crate::ingester::Pushed;
@@ -43,6 +47,9 @@ type JudgeFn = dyn Fn(&TenantId, &[u8]) -> Result<Judged, PushError> + Send + Sy
 type SettleFn = dyn FnOnce(Told) -> Result<Pushed, PushError> + Send;
 type UserStatsFn = dyn Fn(&TenantId) -> UserStats + Send + Sync;
 type AllUserStatsFn = dyn Fn() -> Vec<(TenantId, UserStats)> + Send + Sync;
+type GreetFn = dyn Fn(&Hello) -> Result<Welcome, HelloRefused> + Send + Sync;
+type ServeFn = dyn Fn(&Hello, &Batch) -> Option<Answers> + Send + Sync;
+type ListFn = dyn Fn(&ListRequest) -> Vec<AccountView> + Send + Sync;
 type RemoteWriteFn = dyn Fn(TenantId, Received) -> WriteFuture + Send + Sync;
 type BudgetFn = dyn Fn(&TenantId) -> Option<BucketView> + Send + Sync;
 type WriteOutcome = Result<distributor::Answer, distributor::PushError>;
@@ -75,6 +82,36 @@ pub struct DistributorCalls {
     pub budget: Arc<BudgetFn>,
     /// Counts a request whose kind is known, whatever becomes of it.
     pub came: Arc<dyn Fn(RequestKind) + Send + Sync>,
+}
+
+/// Budgets of clients, as other gates ask for them. All of it is over in less than a millisecond.
+#[derive(Clone)]
+pub struct BudgetCalls {
+    /// Answers whoever opens a stream.
+    pub greet: Arc<GreetFn>,
+    /// Answers a batch; `None` to one that comes after a later one.
+    pub serve: Arc<ServeFn>,
+    pub take_over: Arc<dyn Fn(HandOver) + Send + Sync>,
+    pub list: Arc<ListFn>,
+    pub show: Arc<dyn Fn(&OwnedKey) -> Shown + Send + Sync>,
+    /// Tells whether anything was owed.
+    pub reset: Arc<dyn Fn(&OwnedKey) -> bool + Send + Sync>,
+}
+
+impl BudgetCalls {
+    /// Those of this process.
+    pub fn of(budgets: &Budgets) -> Self {
+        let [greeting, serving, taking, listing, showing, resetting] =
+            std::array::from_fn(|_| budgets.clone());
+        Self {
+            greet: Arc::new(move |hello| greeting.greet(hello)),
+            serve: Arc::new(move |hello, batch| serving.serve(hello, batch)),
+            take_over: Arc::new(move |accounts| taking.take_over(accounts)),
+            list: Arc::new(move |request| listing.list_own(request)),
+            show: Arc::new(move |key| showing.show_own(key)),
+            reset: Arc::new(move |key| resetting.reset_own(key.as_key())),
+        }
+    }
 }
 
 /// On which threads calls run.

@@ -21,6 +21,7 @@ use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
 use crate::upstream::UpstreamError;
 use crate::upstream::distributor::HttpUpstreamError;
+use crate::wire::budgets::BudgetsError;
 use crate::wire::remote_read::RemoteReadError;
 use crate::wire::remote_write::{Version, WRITTEN_HEADERS};
 use crate::wire::status::http_status_details;
@@ -89,6 +90,13 @@ impl From<PushError> for GrpcStatus {
                 Self::new(Code::Internal, format!("grpc: error unmarshalling request: {text}"))
             }
         }
+    }
+}
+
+/// Of another gate, whose message breaks the protocol.
+impl From<BudgetsError> for GrpcStatus {
+    fn from(error: BudgetsError) -> Self {
+        Self::new(Code::InvalidArgument, error.to_string())
     }
 }
 

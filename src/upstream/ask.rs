@@ -37,12 +37,8 @@ impl Upstream {
         question: &Q,
         deadline: Duration,
     ) -> Result<A, AskError> {
-        let mut answers = self.ask_stream(method, tenant, question, deadline).await?;
-        let message = answers.next().await?.ok_or(AskError::Garbled { what: "no message" })?;
-        if answers.next().await?.is_some() {
-            return Err(AskError::Garbled { what: "more than one message" });
-        }
-        Ok(A::decode(message)?)
+        let answers = self.ask_stream(method, tenant, question, deadline).await?;
+        Ok(A::decode(only(answers).await?)?)
     }
 
     /// One question, many answers.
@@ -53,33 +49,64 @@ impl Upstream {
         question: &Q,
         deadline: Duration,
     ) -> Result<AnswerStream, AskError> {
-        let answer = self.call(request(method, tenant, question, deadline)?).await?;
+        let mut request = request(method, &question.encode_to_vec(), deadline)?;
+        let tenant = HeaderValue::from_str(tenant);
+        let tenant = tenant.map_err(|_| AskError::Garbled { what: "the tenant fits no header" })?;
+        request.headers_mut().insert("x-scope-orgid", tenant);
+        let answer = self.call(request).await?;
         AnswerStream::new(answer, self.0.message_bytes_max)
+    }
+
+    /// One question and its answer, encoded by whoever knows them; of no tenant.
+    pub async fn ask_encoded(
+        &self,
+        method: &'static str,
+        question: &[u8],
+        deadline: Duration,
+    ) -> Result<Bytes, AskError> {
+        let answer = self.call(request(method, question, deadline)?).await?;
+        only(AnswerStream::new(answer, self.0.message_bytes_max)?).await
     }
 }
 
-fn request<Q: Message>(
+async fn only(mut answers: AnswerStream) -> Result<Bytes, AskError> {
+    let message = answers.next().await?.ok_or(AskError::Garbled { what: "no message" })?;
+    match answers.next().await? {
+        None => Ok(message),
+        Some(_) => Err(AskError::Garbled { what: "more than one message" }),
+    }
+}
+
+fn request(
     method: &'static str,
-    tenant: &str,
-    question: &Q,
+    question: &[u8],
     deadline: Duration,
 ) -> Result<Request<Full<Bytes>>, AskError> {
-    let len = question.encoded_len();
-    let mut framed = BytesMut::with_capacity(FRAME_HEADER_LEN + len);
+    let body = Full::new(framed(question)?);
+    let mut request = Request::post(method).body(body).expect("a path");
+    *request.headers_mut() = call_headers();
+    request.headers_mut().insert("grpc-timeout", timeout_value(deadline));
+    Ok(request)
+}
+
+/// A message behind its flag and length.
+pub(super) fn framed(message: &[u8]) -> Result<Bytes, AskError> {
+    let len = u32::try_from(message.len());
+    let len = len.map_err(|_| AskError::Garbled { what: "the question is too long" })?;
+    let mut framed = BytesMut::with_capacity(FRAME_HEADER_LEN + message.len());
     framed.put_u8(0);
-    let announced = u32::try_from(len);
-    framed.put_u32(announced.map_err(|_| AskError::Garbled { what: "the question is too long" })?);
-    question.encode(&mut framed).expect("the buffer grows");
-    let mut request = Request::post(method).body(Full::new(framed.freeze())).expect("a path");
-    let headers = request.headers_mut();
+    framed.put_u32(len);
+    framed.put_slice(message);
+    Ok(framed.freeze())
+}
+
+/// What every call of ours says.
+pub(super) fn call_headers() -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-    let tenant = HeaderValue::from_str(tenant);
-    let tenant = tenant.map_err(|_| AskError::Garbled { what: "the tenant fits no header" })?;
-    headers.insert("x-scope-orgid", tenant);
-    headers.insert("grpc-timeout", timeout_value(deadline));
-    Ok(request)
+    headers
 }
 
 pub(super) const USER_AGENT: &str = concat!("freehold/", env!("CARGO_PKG_VERSION"));

@@ -4,7 +4,8 @@
 //! For a distributor these are many: [`ingesters`] has one such pool for each of the ring.
 //!
 //! [`Upstream::call`] sends a request as it came and gives back the answer as it comes, both
-//! piece by piece; [`Upstream::ask`] and [`Upstream::ask_stream`] put questions of our own.
+//! piece by piece; [`Upstream::ask`] and [`Upstream::ask_stream`] put questions of our own, and
+//! [`Upstream::converse`] goes on asking.
 //!
 //! ```text
 //! call ─► budget (in flight) ─► pool (a stream, dialling where there is none) ─► send ─► Answer
@@ -19,6 +20,7 @@ mod answers;
 mod ask;
 mod budget;
 pub mod config;
+mod conversation;
 mod dial;
 pub mod distributor;
 pub mod ingesters;
@@ -38,6 +40,7 @@ use tokio::time::Instant;
 pub use answers::AnswerStream;
 pub use ask::{AskError, percent_decoded};
 pub use budget::{InFlight, InFlightBound};
+pub use conversation::{NotTaken, Questions};
 pub use dial::SUSPICIOUS_AFTER;
 pub use send::Answer;
 
@@ -134,8 +137,8 @@ impl Upstream {
         Ok(Self::with_tls(config, tls)?)
     }
 
-    /// As [`Upstream::new`], with certificates that several share: those of the ingesters.
-    fn with_tls(
+    /// As [`Upstream::new`], with certificates that several share.
+    pub fn with_tls(
         config: &UpstreamConfig,
         tls: Option<Arc<ClientTls>>,
     ) -> Result<Self, UpstreamConfigError> {

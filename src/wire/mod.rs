@@ -4,6 +4,7 @@
 //! protobuf types are for everything that is small or only written.
 
 pub mod batch;
+pub mod budgets;
 pub mod encoding;
 pub mod histogram;
 pub mod metric_list;
@@ -41,6 +42,9 @@ pub mod proto {
     }
     pub mod ha {
         include!(concat!(env!("OUT_DIR"), "/ha.rs"));
+    }
+    pub mod budgets {
+        include!(concat!(env!("OUT_DIR"), "/freehold.budgets.v1.rs"));
     }
     /// The part of etcd's v3 API that the ring's store speaks.
     pub mod etcdserverpb {

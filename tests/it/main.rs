@@ -9,6 +9,7 @@ mod vectors;
 
 mod admin;
 mod budget_sim;
+mod budgets;
 mod cases_a;
 mod cases_b;
 mod cases_e;

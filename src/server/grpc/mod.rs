@@ -1,4 +1,5 @@
-//! The gRPC edge: `cortex.Ingester` and `grpc.health.v1`, as Cortex's parts call them.
+//! The gRPC edge: `cortex.Ingester` and `grpc.health.v1`, as Cortex's parts call them, and
+//! `freehold.budgets.v1`, by which gates share budgets.
 //!
 //! tonic serves the connections; the frames and trailers of a call are our own, since tonic
 //! knows neither `snappy-block` nor a `grpc-status` of 400 (`docs/decisions/0005-grpc-frames.md`).
@@ -10,6 +11,7 @@
 //! came of it.
 
 mod answer;
+mod budgets;
 mod forward;
 mod frames;
 mod health;
@@ -21,14 +23,14 @@ mod serve;
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use prost::Message;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use tonic::Code;
 use tonic::body::Body;
 use tonic_health::server::HealthService;
@@ -42,13 +44,14 @@ use super::client_header::ClientHeader;
 use super::drain::Drain;
 use super::push_log::PushLog;
 use super::room::{Held, Room};
-use super::seam::{IngesterCalls, PushError, Pushed, Work, WorkLost};
+use super::seam::{BudgetCalls, IngesterCalls, PushError, Pushed, Work, WorkLost};
 use super::status::GrpcStatus;
 use super::stream_auth::StreamKeys;
 use super::tenancy::Tenancy;
 use crate::tenant::{TenantId, TenantIdError};
 use crate::upstream::{Upstream, deadline};
 use crate::wire::encoding::Encoding;
+use budgets::BudgetsEdge;
 use frames::{Messages, frame};
 use intake::Intake;
 use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
@@ -87,6 +90,8 @@ pub struct GrpcEdge(Arc<Edge>);
 struct Edge {
     settings: Settings,
     ingester: IngesterCalls,
+    /// Empty where no budgets are shared.
+    budgets: OnceLock<BudgetsEdge>,
     work: Work,
     health: HealthService,
     drain: Drain,
@@ -116,7 +121,14 @@ impl GrpcEdge {
     ) -> Self {
         let pushes = PushLog::new(settings.clients.clone());
         let health = health.service();
-        Self(Arc::new(Edge { settings, ingester, work, health, drain, pushes }))
+        let budgets = OnceLock::new();
+        Self(Arc::new(Edge { settings, ingester, budgets, work, health, drain, pushes }))
+    }
+
+    /// Answers other gates, too. Once; a second time has no effect.
+    pub fn with_budgets(self, calls: BudgetCalls) -> Self {
+        self.0.budgets.get_or_init(|| BudgetsEdge::new(calls));
+        self
     }
 }
 
@@ -142,6 +154,12 @@ impl Edge {
     async fn answer(self: Arc<Self>, request: Request<Body>) -> Result<Response<Body>, GrpcStatus> {
         if let Some(refusal) = not_grpc(&request) {
             return Ok(refusal);
+        }
+        if request.uri().path().starts_with(budgets::PREFIX)
+            && let Some(budgets) = self.budgets.get()
+        {
+            let until = deadline(request.headers());
+            return within(until, budgets.answer(&self, request)).await;
         }
         let request = match self.passed(request).await? {
             Answered::Passed(response) => return Ok(response),
@@ -170,14 +188,7 @@ impl Edge {
             return forward::push(&self, upstream, request).await;
         }
         let until = deadline(request.headers());
-        let answered = self.answer_here(request);
-        match until {
-            None => answered.await,
-            Some(until) => timeout_at(until, answered).await.unwrap_or_else(|_| {
-                let text = "context deadline exceeded".to_owned();
-                Err(GrpcStatus::new(Code::DeadlineExceeded, text))
-            }),
-        }
+        within(until, self.answer_here(request)).await
     }
 
     async fn answer_here(
@@ -312,6 +323,19 @@ impl Edge {
     ) -> Result<Response<Body>, GrpcStatus> {
         let bytes = message.encode_to_vec();
         Ok(answer::unary(encoding, frame(&bytes, encoding, self.settings.send_message_bytes_max)?))
+    }
+}
+
+async fn within(
+    until: Option<Instant>,
+    answered: impl Future<Output = Result<Response<Body>, GrpcStatus>>,
+) -> Result<Response<Body>, GrpcStatus> {
+    match until {
+        None => answered.await,
+        Some(until) => timeout_at(until, answered).await.unwrap_or_else(|_| {
+            let text = "context deadline exceeded".to_owned();
+            Err(GrpcStatus::new(Code::DeadlineExceeded, text))
+        }),
     }
 }
 

@@ -8,20 +8,17 @@
 //! is never used again, so an ingester that is back on its address is spoken to by a new stream
 //! at once; a stream that ends well with a message unanswered has not taken it.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request};
-use http_body::Frame;
 use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::client::call_headers;
 use super::failure;
 use crate::ring::Failure;
+use crate::upstream::conversation::MessageBody;
 use crate::upstream::{AnswerStream, Upstream};
 use crate::wire::encoding::Encoding;
 use crate::wire::proto::cortexpb::WriteResponse;
@@ -66,9 +63,6 @@ struct Number {
     value: usize,
     all: Arc<Numbers>,
 }
-
-/// The messages of a stream as its body: it ends when the stream is dropped.
-struct MessageBody(mpsc::Receiver<Bytes>);
 
 impl Streams {
     pub fn new(opener: Arc<StreamOpener>) -> Self {
@@ -160,18 +154,6 @@ impl Numbers {
 impl Drop for Number {
     fn drop(&mut self) {
         self.all.0.lock().expect("no panic under this lock")[self.value] = false;
-    }
-}
-
-impl http_body::Body for MessageBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.get_mut().0.poll_recv(cx).map(|message| message.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
