@@ -237,7 +237,8 @@ impl HttpEdge {
         let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
         let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
-        let client = self.client(headers)?;
+        // Before the body, which would be read in vain.
+        let client = self.clients.client(headers).map_err(|e| http_error(400, &e.to_string()))?;
         let bytes_max = self.remote_write.body_bytes_max;
         // A name that is none is told of before a body of version 2, and after one of version 1.
         let (tenant, (body, held)) = match protocol {
@@ -265,7 +266,8 @@ impl HttpEdge {
         if let Some(distributor) = &self.distributor {
             (distributor.came)(RequestKind::Otlp);
         }
-        let sender = Sender { tenant, client: self.client(headers)? };
+        let client = self.clients.client(headers).map_err(|e| http_error(400, &e.to_string()))?;
+        let sender = Sender { tenant, client };
         let form = Form::Otlp {
             content_type: header_text(headers, header::CONTENT_TYPE),
             content_encoding: header_text(headers, header::CONTENT_ENCODING),
@@ -313,11 +315,6 @@ impl HttpEdge {
             tell_budget(&mut response, form, budget);
         }
         Ok(response)
-    }
-
-    /// Before the body, which would have been read in vain.
-    fn client(&self, headers: &HeaderMap) -> Result<Option<ClientId>, Response> {
-        self.clients.client(headers).map_err(|error| http_error(400, &error.to_string()))
     }
 
     /// A body, charged to the room as it arrives: who announces much and sends little takes
