@@ -7,6 +7,7 @@
 //!
 //! Every task and thread started here has an owner here, and ends before `stop` returns.
 
+mod budgets;
 mod certificates;
 mod distributors;
 mod edges;
@@ -18,6 +19,7 @@ mod shown;
 mod write_gate;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::admin;
 use crate::clients::config::ClientIdentityConfigError;
+use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::ShardingStrategy;
@@ -51,7 +54,7 @@ use crate::server::http::{self, HttpEdge};
 use crate::server::listen::Listener;
 use crate::server::read::{self, ReadEdge};
 use crate::server::room::Room;
-use crate::server::seam::Work;
+use crate::server::seam::{BudgetCalls, Work};
 use crate::server::tenancy::Tenancy;
 use crate::store::{Store, StoreError};
 use crate::telemetry;
@@ -61,8 +64,9 @@ use crate::upstream::ingesters::IngestersStartError;
 use crate::upstream::page::PageError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
+use budgets::SecretError;
 use certificates::Certificates;
-use distributors::{Member, Ticking, start_distributor};
+use distributors::{Member, Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
 use membership::{Membership, follow_own_state};
@@ -103,6 +107,8 @@ pub enum AppError {
     Ingesters(#[from] IngestersStartError),
     #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
     DistributorRingReadOnly,
+    #[error("cannot use -client-identity.secret-file {}", .path.display())]
+    ClientSecret { path: PathBuf, source: SecretError },
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]
@@ -138,6 +144,9 @@ pub struct App {
     pub clock: Clock,
     store: Option<Arc<Store>>,
     distributors: Option<Member>,
+    /// Kept over all distributors.
+    budgets: Option<Budgets>,
+    config: Arc<Config>,
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
     health: HealthSwitch,
@@ -234,14 +243,14 @@ impl App {
         };
         let grpc_edge = GrpcEdge::new(
             edges.grpc_settings(),
-            edges.ingester_calls(),
+            Some(edges.ingester_calls()),
             work.clone(),
             &health,
             drain.clone(),
         );
-        let (distributor, distributor_pages, distributors) = match config.target {
+        let (started, distributors) = match config.target {
             // As in Cortex, an ingester alone takes pushes from distributors only.
-            Target::Ingester | Target::Distributor => (None, axum::Router::new(), None),
+            Target::Ingester | Target::Distributor => (None, None),
             Target::All => {
                 let port = grpc_address.port();
                 let member = Member::join(&config, port, clock, &registry, &durations)?;
@@ -252,10 +261,18 @@ impl App {
                     durations: &durations,
                 };
                 let sink = edges::local_sink(&ingester, clock, work);
-                let (distributor, pages) =
+                let started =
                     start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
-                (Some(distributor), pages, member)
+                (Some(started), member)
             }
+        };
+        let (distributor, distributor_pages, shared) = match started {
+            None => (None, axum::Router::new(), None),
+            Some(Started { distributor, pages, budgets }) => (Some(distributor), pages, budgets),
+        };
+        let grpc_edge = match &shared {
+            None => grpc_edge,
+            Some(budgets) => grpc_edge.with_budgets(BudgetCalls::of(budgets)),
         };
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
@@ -305,6 +322,8 @@ impl App {
             clock,
             store,
             distributors,
+            budgets: shared,
+            config: Arc::clone(&config),
             lifecycler,
             watcher,
             health,
@@ -323,6 +342,9 @@ impl App {
     pub async fn stop(mut self) -> Result<(), AppError> {
         if let Some(member) = &self.distributors {
             member.leave().await;
+            if let Some(budgets) = &self.budgets {
+                budgets::leave(budgets, member, &self.config).await;
+            }
         }
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;

@@ -175,6 +175,7 @@ fn distributor() -> Distributor {
         parity: false,
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
         peers: gate::Peers::Alone,
+        budgets: None,
         ha: gate::ha::HaTracker::off(),
         sink: gate::Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),
         clock: Clock::start(),

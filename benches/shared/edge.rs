@@ -62,7 +62,7 @@ pub async fn start(ingester: IngesterCalls, upstream: Option<SocketAddr>) -> Soc
     tokio::spawn(async move {
         let (_drainer, drain) = Drainer::new();
         let health = HealthSwitch::new().await;
-        let edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
+        let edge = GrpcEdge::new(settings, Some(ingester), Work::Inline, &health, drain.clone());
         serve(listener, edge, &ServerConfig::default(), drain).await
     });
     address

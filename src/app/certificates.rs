@@ -34,8 +34,11 @@ impl Certificates {
         upstream: Option<&Arc<ClientTls>>,
     ) -> Result<Self, TlsError> {
         let min = config.tls_min_version;
-        let http = tls::server("server_http", &config.http_tls_config, min, "http/1.1")?;
-        Ok(Self { http, grpc: None, upstream: upstream.cloned() })
+        Ok(Self {
+            http: tls::server("server_http", &config.http_tls_config, min, "http/1.1")?,
+            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, "h2")?,
+            upstream: upstream.cloned(),
+        })
     }
 
     pub fn follow(&self, tasks: &mut JoinSet<()>, drain: &Drain) {

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{AppError, RING_LAST_GOOD_MS};
 use crate::admin::{self, RingSource};
+use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::ha::HaTracker;
@@ -22,11 +23,12 @@ use crate::ring::kv::inmemory::InMemoryKv;
 use crate::ring::kv::requests::RequestDurations;
 use crate::ring::kv::{KvClient, KvCodec};
 use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
-use crate::ring::service_ring::DISTRIBUTOR_RING;
+use crate::ring::service_ring::{DISTRIBUTOR_RING, ServiceRingConfig};
 use crate::ring::watcher::{RingRead, Taken, Watcher};
 use crate::ring::{EMPTY_RING_ERROR, Published, Ring, RingSettings};
 use crate::server::drain::Drain;
 use crate::server::tenancy::Tenancy;
+use crate::units::Millis;
 use crate::wire::ring_desc;
 
 /// How often idle tenants are looked for.
@@ -34,6 +36,7 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// A member of the distributors' ring.
 pub(super) struct Member {
+    id: Arc<str>,
     ring: Arc<Ring>,
     lifecycler: Lifecycler,
     watcher: Watcher,
@@ -57,7 +60,10 @@ impl Member {
         if !has_shared_rates && !config.client_identity.enabled {
             return Ok(None);
         }
-        let life = config.distributor.ring.lifecycler();
+        let life = match super::budgets::are_wanted(config) {
+            false => config.distributor.ring.lifecycler(),
+            true => owner_ring(config).lifecycler(),
+        };
         let settings = lifecycler::settings(&life, grpc_port);
         let store = &life.ring.kvstore;
         let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), "distributor-ring")?;
@@ -91,7 +97,8 @@ impl Member {
             tokens_file_path: None,
             metrics: lifecycler::Metrics::register(registry, "distributor")?,
         };
-        let member = Self { lifecycler: Lifecycler::spawn(settings, means), ring, watcher };
+        let id = settings.id.as_str().into();
+        let member = Self { id, lifecycler: Lifecycler::spawn(settings, means), ring, watcher };
         let (ring, reads) = (Arc::clone(&member.ring), member.watcher.counts());
         let read = move |families: &mut Families| {
             crate::ring::metrics::read(&ring, "distributor", clock.now().unix_ms, families);
@@ -99,6 +106,11 @@ impl Member {
         };
         registry.register(Box::new(AtScrape::new("distributor_ring_families", read)))?;
         Ok(Some(member))
+    }
+
+    /// Our id in the ring.
+    pub(super) fn id(&self) -> &Arc<str> {
+        &self.id
     }
 
     pub(super) fn ring(&self) -> &Arc<Ring> {
@@ -125,6 +137,22 @@ impl Member {
         }
         self.watcher.stop().await;
     }
+}
+
+/// The distributors' ring where members own budgets: their keys are to be shared out evenly, and a
+/// lost one is to be noticed within [`owner_overdue`], so three heartbeats fit into that.
+///
+/// [`owner_overdue`]: crate::clients::config::ClientIdentityConfig::owner_overdue
+fn owner_ring(config: &Config) -> ServiceRingConfig {
+    let ring = &config.distributor.ring;
+    let even = ServiceRingConfig::query_gate();
+    let period_max = Millis(config.client_identity.owner_overdue.0 / 3);
+    let heartbeat_period = match ring.heartbeat_period {
+        Millis(0) => period_max,
+        period => period.min(period_max),
+    };
+    let num_tokens = ring.num_tokens.max(even.num_tokens);
+    ServiceRingConfig { heartbeat_period, num_tokens, ..ring.clone() }
 }
 
 /// Publishes what the store holds.
@@ -154,8 +182,15 @@ pub(super) fn start_distributor(
     sink: Sink,
     clock: Clock,
     mut means: Ticking<'_>,
-) -> Result<(Arc<Distributor>, axum::Router), AppError> {
+) -> Result<Started, AppError> {
     let ha = start_ha_tracker(config, clock, &mut means)?;
+    let budgets = match member.filter(|_| super::budgets::are_wanted(config)) {
+        None => None,
+        Some(member) => {
+            let Ticking { registry, tasks, drain, .. } = &mut means;
+            Some(super::budgets::start(config, overrides, member, clock, registry, tasks, drain)?)
+        }
+    };
     let pages = pages(config, overrides, member, &ha, clock);
     if config.distributor.overrides_exporter_enabled {
         let shown = Arc::clone(overrides);
@@ -170,6 +205,7 @@ pub(super) fn start_distributor(
         parity: config.distributor.limits_parity || config.ingester.limits_parity,
         overrides: Arc::clone(overrides),
         peers,
+        budgets: budgets.clone(),
         ha,
         sink,
         clock,
@@ -191,7 +227,15 @@ pub(super) fn start_distributor(
             }
         }
     });
-    Ok((distributor, pages))
+    Ok(Started { distributor, pages, budgets })
+}
+
+/// A distributor that takes writes, and what belongs to it.
+pub(super) struct Started {
+    pub(super) distributor: Arc<Distributor>,
+    pub(super) pages: axum::Router,
+    /// Where budgets are kept over all distributors.
+    pub(super) budgets: Option<Budgets>,
 }
 
 /// Elections among the replicas of HA senders, and the task that keeps them in step.

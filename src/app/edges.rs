@@ -67,6 +67,20 @@ impl Edges<'_> {
     }
 }
 
+/// How a gate treats gRPC calls, which are of other gates.
+pub(super) fn gate_grpc_settings(config: &Arc<Config>, room: &Room) -> Settings {
+    Settings {
+        tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
+        clients: ClientHeader::default(),
+        stream_keys: StreamKeys::parse(""),
+        room: room.clone(),
+        receive_message_bytes_max: config.server.grpc_server_max_recv_msg_size,
+        send_message_bytes_max: config.server.grpc_server_max_send_msg_size,
+        upstream: None,
+        stream_answer_within: config.ingester.upstream.push_stream_timeout.as_duration(),
+    }
+}
+
 /// Whether we are ready, and what an operator should know although we are.
 pub(super) type Ready = Arc<dyn Fn() -> Result<Option<String>, String> + Send + Sync>;
 

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::certificates::Certificates;
-use super::distributors::{Member, Ticking, start_distributor};
+use super::distributors::{Member, Started, Ticking, start_distributor};
 use super::ingester_ring::IngesterRing;
 use super::readiness::ring_note;
-use super::{AppError, edges, listen, room, serve_http, start_reloads};
+use super::{AppError, edges, listen, room, serve_grpc, serve_http, start_reloads};
 use crate::admin;
+use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::fan_out::FanOut;
@@ -25,7 +26,9 @@ use crate::ring::Ring;
 use crate::ring::kv::requests::RequestDurations;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
+use crate::server::grpc::{GrpcEdge, HealthSwitch};
 use crate::server::http;
+use crate::server::seam::{BudgetCalls, Work};
 use crate::server::tenancy::Tenancy;
 use crate::telemetry;
 use crate::tls::ClientTls;
@@ -35,9 +38,14 @@ use crate::upstream::ingesters::Ingesters;
 /// A running write gate. Tests start several of them side by side.
 pub struct WriteGate {
     pub http_address: SocketAddr,
+    /// Where other gates ask for budgets, if any are shared.
+    pub grpc_address: Option<SocketAddr>,
     pub distributor: Arc<Distributor>,
     pub clock: Clock,
+    config: Arc<Config>,
     member: Option<Member>,
+    /// Kept over all distributors.
+    pub budgets: Option<Budgets>,
     /// Where writes go to the ring's ingesters.
     ingesters: Option<IngesterRing>,
     drainer: Drainer,
@@ -65,8 +73,26 @@ impl WriteGate {
         let http_address =
             listener.local_address().map_err(|source| AppError::Listen { address, source })?;
 
+        // Other gates ask for budgets over gRPC, and the ring announces the port.
+        let grpc_listener = match super::budgets::are_wanted(&config) {
+            false => None,
+            true => {
+                let address = config.server.grpc_address()?;
+                let connections_max = config.server.grpc_listen_conn_limit;
+                Some(listen(address, connections_max, &certificates.grpc).await?)
+            }
+        };
+        let grpc_address = match &grpc_listener {
+            None => None,
+            Some(listener) => {
+                let address = config.server.grpc_address()?;
+                let local = listener.local_address();
+                Some(local.map_err(|source| AppError::Listen { address, source })?)
+            }
+        };
+
         let durations = RequestDurations::register(&registry)?;
-        let grpc_port = config.server.grpc_listen_port;
+        let grpc_port = grpc_address.map_or(config.server.grpc_listen_port, |one| one.port());
         let member = Member::join(&config, grpc_port, clock, &registry, &durations)?;
         let (sink, ingesters) = match way_on {
             WayOn::Upstream(upstream) => (Sink::Upstream(upstream), None),
@@ -81,7 +107,7 @@ impl WriteGate {
             drain: &drain,
             durations: &durations,
         };
-        let (distributor, mut pages) =
+        let Started { distributor, mut pages, budgets } =
             start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
         let read = move |families: &mut Families| certificates.read_metrics(families);
         registry.register(Box::new(AtScrape::new("tls_families", read)))?;
@@ -109,6 +135,14 @@ impl WriteGate {
             remote_write: edges::remote_write(&config),
             room,
         };
+        if let (Some(listener), Some(budgets)) = (grpc_listener, &budgets) {
+            let health = HealthSwitch::new().await;
+            health.set_serving(true).await;
+            let settings = edges::gate_grpc_settings(&config, &edge.room);
+            let grpc_edge = GrpcEdge::new(settings, None, Work::Inline, &health, drain.clone());
+            let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(budgets));
+            serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
+        }
         serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
@@ -118,13 +152,27 @@ impl WriteGate {
             },
             "started; look at /ready and /metrics"
         );
-        Ok(Self { http_address, distributor, clock, member, ingesters, drainer, tasks })
+        Ok(Self {
+            http_address,
+            grpc_address,
+            distributor,
+            clock,
+            config,
+            member,
+            budgets,
+            ingesters,
+            drainer,
+            tasks,
+        })
     }
 
     /// Leaves the ring, answers what is under way, and ends everything that was started.
     pub async fn stop(mut self) -> Result<(), AppError> {
         if let Some(member) = &self.member {
             member.leave().await;
+            if let Some(budgets) = &self.budgets {
+                super::budgets::leave(budgets, member, &self.config).await;
+            }
         }
         self.drainer.start();
         while self.tasks.join_next().await.is_some() {}

@@ -732,6 +732,21 @@ impl Maps {
     }
 }
 
+impl Charge {
+    /// Parts with up to `credits` of the charge, to give back only those.
+    pub fn split(&mut self, credits: u64) -> Charge {
+        let n = credits.min(self.n);
+        self.n -= n;
+        let from = match &mut self.from {
+            Source::Account(made) => Source::Account(*made),
+            Source::Share(made) => Source::Share(*made),
+            Source::Lease(charge) => Source::Lease(charge.split(n)),
+            Source::Nowhere => Source::Nowhere,
+        };
+        Charge { n, hash: self.hash, from }
+    }
+}
+
 impl Refusal {
     fn new(cause: Cause, budget: Budget, asked: u64, wait_ns: Option<u64>) -> Self {
         Self { cause, budget, asked, wait_ns }

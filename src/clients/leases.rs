@@ -124,6 +124,15 @@ pub struct LeaseCharge {
     made: Slot,
 }
 
+impl LeaseCharge {
+    /// Parts with up to `credits` of what can go back.
+    pub fn split(&mut self, credits: u64) -> Self {
+        let part = credits.min(self.part);
+        self.part -= part;
+        Self { part, ..*self }
+    }
+}
+
 /// What came of spending from what we hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spent {

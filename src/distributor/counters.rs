@@ -101,6 +101,7 @@ pub struct TenantCounters {
     exemplars_received: Counter,
     metadata_received: Counter,
     latest_sample_ms: AtomicI64,
+    shadow_refused: Counter,
     discarded: Mutex<Discards>,
     last_request_ns: AtomicI64,
 }
@@ -197,6 +198,17 @@ impl Tenants {
             "The total number of received metadata, excluding rejected.",
             &|counters| counters.metadata_received.get(),
         );
+        let mut shadow = families.counters(
+            "freehold_distributor_client_shadow_refused_total",
+            "Samples, exemplars and metadata that budgets of clients would have refused, of tenants \
+             that only count.",
+        );
+        for (id, counters) in &tenants {
+            let refused = counters.shadow_refused.get();
+            if refused > 0 {
+                shadow.sample([("user", id.as_str())], refused as f64);
+            }
+        }
         let mut latest = families.gauges(
             "cortex_distributor_latest_seen_sample_timestamp_seconds",
             "Unix timestamp of latest received sample per user.",
@@ -312,6 +324,11 @@ impl TenantCounters {
                 *into.entry(reason).or_default() += count;
             }
         }
+    }
+
+    /// Counts what a client's budget would have refused.
+    pub fn shadow_refused(&self, items: u64) {
+        self.shadow_refused.add(items);
     }
 
     /// Counts samples that were left out, for histograms over their rate.

@@ -3,7 +3,7 @@
 //! [`Distributor::push`] is the story; all else here is one of its steps or keeps its numbers.
 //!
 //! ```text
-//! push ─► admission ─► decode ─► replicas ─► prepare ─► tenant's rate ─► histograms' rate ─► sink
+//! push ─► admission ─► decode ─► replicas ─► prepare ─► tenant's rate ─► client's ─► histograms' ─► sink
 //! ```
 //!
 //! What must hold: a refused request has cost its tenant nothing; one bad series does not sink
@@ -14,12 +14,14 @@ mod config;
 mod counters;
 pub mod fan_out;
 pub mod ha;
+pub mod owners;
 pub mod prepare;
 mod prepared;
 mod rates;
 mod received;
 mod refusal_log;
 mod replicas;
+pub mod shared;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -30,19 +32,20 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clients::peers::Budgets;
 use crate::clock::{Clock, Now};
 use crate::exposition::Families;
 use crate::labels::{NameScheme, Placement};
 use crate::limits::Overrides;
 use crate::ratelimit::BucketView;
-use crate::tenant::TenantId;
+use crate::tenant::{ClientId, TenantId};
 use crate::upstream::distributor::Answer as UpstreamAnswer;
 
 use admission::Admission;
 use counters::{Requests, TenantCounters, Tenants};
 use ha::{HaRequest, HaTracker};
 use prepare::{HaSeries, PrepareError, Scratch, Treatment, prepare, without_histograms};
-use rates::{Account, Charges, Rates};
+use rates::{Account, Charges, ClientVerdict, Rates};
 use refusal_log::{Kind, Refusal, RefusalLog, Sender};
 use sink::{Outgoing, Sent};
 
@@ -83,6 +86,8 @@ pub struct Parts {
     pub parity: bool,
     pub overrides: Arc<Overrides>,
     pub peers: Peers,
+    /// Budgets over all distributors, where there are any.
+    pub budgets: Option<Budgets>,
     /// Tells whose samples are taken; it may be off.
     pub ha: Arc<HaTracker>,
     pub sink: Sink,
@@ -132,6 +137,9 @@ pub enum PushError {
     Unfit(#[from] PrepareError),
     #[error("{}", .0.text)]
     OverRate(Refused),
+    /// Nobody who knows a budget answers.
+    #[error("{}", .0.text)]
+    BudgetUnknown(Refused),
     #[error(transparent)]
     Sink(#[from] SinkError),
 }
@@ -148,7 +156,7 @@ impl Distributor {
             requests: Requests::default(),
             tenants: Tenants::default(),
             ha: parts.ha,
-            rates: Rates::new(parts.peers, parts.parity, parts.recheck_period),
+            rates: Rates::new(parts.peers, parts.budgets, parts.parity, parts.recheck_period),
             refusals: RefusalLog::default(),
             config: parts.config,
             names: parts.names,
@@ -209,8 +217,9 @@ impl Distributor {
             return Ok(Answer::Taken { written: Written::default(), partly: invalid });
         }
 
-        // The tenant's rate refuses the request whole.
-        let mut charges = self.charge(account, &counters, &prepared)?;
+        // The tenant's rate refuses the request whole, and so does its client's.
+        let client = write.client.as_ref();
+        let mut charges = self.charge(account, client, &counters, &prepared.counts).await?;
         self.admission.admitted(prepared.counts.total());
 
         // The rate of native histograms refuses these alone, and its text goes before.
@@ -307,16 +316,28 @@ impl Distributor {
         Ok(prepared?)
     }
 
-    fn charge(
+    async fn charge(
         &self,
         account: Account<'_>,
+        client: Option<&ClientId>,
         counters: &TenantCounters,
-        prepared: &Prepared<'_>,
+        counts: &Counts,
     ) -> Result<Charges, PushError> {
-        self.rates.charge(account, &prepared.counts).map_err(|refused| {
-            counters.discarded_whole(refused.reason, &prepared.counts);
+        let refused = |refused: Refused| {
+            // Who has to come back for no fault of its own has lost nothing.
+            if refused.is_unknown {
+                return PushError::BudgetUnknown(refused);
+            }
+            counters.discarded_whole(refused.reason, counts);
             PushError::OverRate(refused)
-        })
+        };
+        let mut charges = self.rates.charge(account, counts).await.map_err(refused)?;
+        match self.rates.charge_client(account, client, counts, &mut charges).await {
+            ClientVerdict::Passed => {}
+            ClientVerdict::Shadowed => counters.shadow_refused(counts.total()),
+            ClientVerdict::Refused(by_client) => return Err(refused(by_client)),
+        }
+        Ok(charges)
     }
 
     fn histogram_rule(&self) -> HistogramRule {
@@ -339,6 +360,7 @@ fn refusal(outcome: &Result<Answer, PushError>) -> Option<(Kind, &'static str, C
             let (kind, reason) = match error {
                 PushError::Overload(overload) => (Kind::Instance, overload.reason()),
                 PushError::OverRate(refused) => (Kind::Rate, refused.reason),
+                PushError::BudgetUnknown(_) => (Kind::Rate, "budget unknown"),
                 PushError::Unreadable(Unreadable::NoRoom) => (Kind::Instance, "no room"),
                 PushError::Unreadable(_) => (Kind::Invalid, "unreadable"),
                 // Every replica but one sends such samples all the time.

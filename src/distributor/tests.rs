@@ -54,6 +54,7 @@ impl Setup {
             parity: self.parity,
             overrides: Arc::clone(&overrides),
             peers: Peers::Alone,
+            budgets: None,
             ha: HaTracker::off(),
             sink: Sink::Local(sink),
             clock: Clock::start(),

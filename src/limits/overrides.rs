@@ -98,6 +98,11 @@ impl Snapshot {
         self.tenants.get(tenant).unwrap_or(&self.defaults)
     }
 
+    /// As [`limits`](Self::limits), for a name from another gate.
+    pub fn limits_of(&self, tenant: &str) -> &Arc<Limits> {
+        self.tenants.get(tenant).unwrap_or(&self.defaults)
+    }
+
     pub fn defaults(&self) -> &Arc<Limits> {
         &self.defaults
     }

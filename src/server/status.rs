@@ -341,6 +341,9 @@ impl From<distributor::PushError> for Refusal {
             distributor::PushError::Unfit(PrepareError::MetricNameMissing { .. }) => (500, None),
             distributor::PushError::Unfit(_) => (400, None),
             distributor::PushError::OverRate(refused) => return refused.into(),
+            distributor::PushError::BudgetUnknown(refused) => {
+                (SERVICE_UNAVAILABLE, refused.wait_ns)
+            }
             distributor::PushError::Sink(error) => return error.into(),
         };
         Self { status, text, wait_ns }

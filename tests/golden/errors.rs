@@ -263,7 +263,7 @@ impl Bench {
         };
         GrpcEdge::new(
             settings,
-            calls,
+            Some(calls),
             Work::Inline,
             &HealthSwitch::new().await,
             self.drain.1.clone(),

@@ -45,6 +45,7 @@ fn distributor(setup: &Value) -> Distributor {
         parity: true,
         overrides: Arc::new(overrides),
         peers: Peers::Alone,
+        budgets: None,
         ha: freehold::distributor::ha::HaTracker::off(),
         names: freehold::labels::NameScheme::Legacy,
         sink: Sink::Local(Arc::new(|tenant, _| {

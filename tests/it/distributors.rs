@@ -113,6 +113,7 @@ fn join(id: &str, store: &InMemoryKv, timeline: &Arc<Timeline>) -> Gate {
         parity: false,
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
         peers: Peers::Ring(Arc::clone(&ring)),
+        budgets: None,
         ha: freehold::distributor::ha::HaTracker::off(),
         names: freehold::labels::NameScheme::Legacy,
         sink: Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),

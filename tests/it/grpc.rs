@@ -88,7 +88,7 @@ impl Setup {
             user_stats: Arc::new(move |_| stats),
             all_user_stats: Arc::new(move || vec![(TenantId::parse("a").expect("tenant"), stats)]),
         };
-        let edge = GrpcEdge::new(settings, ingester, self.work, &health, drain.clone());
+        let edge = GrpcEdge::new(settings, Some(ingester), self.work, &health, drain.clone());
         let config = self.config;
         let serving = tokio::spawn(async move { serve(listener, edge, &config, drain).await });
         Server { address, drainer, health, serving }

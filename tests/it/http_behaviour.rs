@@ -170,6 +170,7 @@ impl Bench {
             parity: self.parity,
             overrides: Arc::clone(&self.overrides),
             peers: Peers::Alone,
+            budgets: None,
             ha: freehold::distributor::ha::HaTracker::off(),
             names: freehold::labels::NameScheme::Legacy,
             sink,

@@ -66,6 +66,7 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
         parity: false,
         overrides: Arc::new(Overrides::new(limits, InstanceLimits::default())),
         peers: Peers::Alone,
+        budgets: None,
         ha: freehold::distributor::ha::HaTracker::off(),
         names: freehold::labels::NameScheme::Legacy,
         sink: Sink::Local(Arc::new(|_, _| Box::pin(async { Ok(()) }))),

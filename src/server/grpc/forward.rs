@@ -56,7 +56,7 @@ pub async fn push(
     head.headers = headers;
     let received = call.intake.keeping_frames().only().await?;
     let Received { frame: received, message, held: _held } = received;
-    let Judged { forward, settle } = (edge.ingester.judge)(&tenant, &message)?;
+    let Judged { forward, settle } = (edge.ingester().judge)(&tenant, &message)?;
     drop(message);
     let frame = match forward {
         Forward::Whole => received,
@@ -213,7 +213,7 @@ impl Line {
         body: Bytes,
     ) -> Result<WriteResponse, PushError> {
         let Received { frame: received, message, held: _held } = received;
-        let Judged { forward, settle } = (edge.ingester.judge)(tenant, &body)?;
+        let Judged { forward, settle } = (edge.ingester().judge)(tenant, &body)?;
         // What was decompressed is not charged, so it does not wait with the frame.
         drop(body);
         let frame = match forward {

@@ -57,6 +57,8 @@ use intake::Intake;
 use messages::{UserIdStatsResponse, UserStatsResponse, UsersStatsResponse, WriteResponse};
 use push_stream::PushStream;
 
+/// What every path of an ingester begins with.
+const INGESTER: &str = "/cortex.Ingester/";
 const PUSH: &str = "/cortex.Ingester/Push";
 const PUSH_STREAM: &str = "/cortex.Ingester/PushStream";
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -89,7 +91,8 @@ pub struct GrpcEdge(Arc<Edge>);
 
 struct Edge {
     settings: Settings,
-    ingester: IngesterCalls,
+    /// None in a gate.
+    ingester: Option<IngesterCalls>,
     /// Empty where no budgets are shared.
     budgets: OnceLock<BudgetsEdge>,
     work: Work,
@@ -114,7 +117,7 @@ enum Answered {
 impl GrpcEdge {
     pub fn new(
         settings: Settings,
-        ingester: IngesterCalls,
+        ingester: Option<IngesterCalls>,
         work: Work,
         health: &HealthSwitch,
         drain: Drain,
@@ -161,6 +164,10 @@ impl Edge {
             let until = deadline(request.headers());
             return within(until, budgets.answer(&self, request)).await;
         }
+        if self.ingester.is_none() && request.uri().path().starts_with(INGESTER) {
+            let text = "unknown service cortex.Ingester".to_owned();
+            return Err(GrpcStatus::new(Code::Unimplemented, text));
+        }
         let request = match self.passed(request).await? {
             Answered::Passed(response) => return Ok(response),
             Answered::Ours(request) => request,
@@ -175,6 +182,10 @@ impl Edge {
         let outcome = Arc::clone(&self).answer_ours(request).await;
         self.pushes.tell(&named, &outcome);
         outcome
+    }
+
+    fn ingester(&self) -> &IngesterCalls {
+        self.ingester.as_ref().expect("its calls were turned away before")
     }
 
     /// What does not go through untouched.
@@ -214,7 +225,7 @@ impl Edge {
                 let call = self.open(head.headers, body)?;
                 let tenant = self.settings.tenancy.tenant(&call.headers)?;
                 call.intake.only().await?;
-                let stats = Arc::clone(&self.ingester.user_stats);
+                let stats = Arc::clone(&self.ingester().user_stats);
                 let stats = self.work.run(move || stats(&tenant)).await?;
                 self.reply(call.encoding, &UserStatsResponse::from(stats))
             }
@@ -222,7 +233,7 @@ impl Edge {
                 let call = self.open(head.headers, body)?;
                 self.settings.tenancy.named(&call.headers)?;
                 call.intake.only().await?;
-                let stats = Arc::clone(&self.ingester.all_user_stats);
+                let stats = Arc::clone(&self.ingester().all_user_stats);
                 let stats = self.work.run(move || stats()).await?;
                 let stats = stats.into_iter().map(|(tenant, stats)| UserIdStatsResponse {
                     user_id: tenant.as_str().to_owned(),
@@ -297,9 +308,9 @@ impl Edge {
     ) -> Result<Result<Pushed, PushError>, WorkLost> {
         match &self.work {
             // Saves the clone of a reference count on the hot path.
-            Work::Inline => Ok((self.ingester.push)(&tenant, request)),
+            Work::Inline => Ok((self.ingester().push)(&tenant, request)),
             work => {
-                let push = Arc::clone(&self.ingester.push);
+                let push = Arc::clone(&self.ingester().push);
                 // What a thread works on stays charged, whatever becomes of the caller.
                 let call = move || {
                     let pushed = push(&tenant, request);

@@ -197,7 +197,7 @@ async fn start_edge(
         user_stats: Arc::new(|_| Default::default()),
         all_user_stats: Arc::new(Vec::new),
     };
-    let mut edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
+    let mut edge = GrpcEdge::new(settings, Some(ingester), Work::Inline, &health, drain.clone());
     if let Some(calls) = calls {
         edge = edge.with_budgets(calls);
     }

@@ -118,7 +118,7 @@ impl Node {
         let (drainer, drain) = Drainer::new();
         let health = HealthSwitch::new().await;
         health.set_serving(true).await;
-        let edge = GrpcEdge::new(settings, calls, Work::Inline, &health, drain.clone());
+        let edge = GrpcEdge::new(settings, Some(calls), Work::Inline, &health, drain.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             serve(listener, edge, &ServerConfig::default(), drain).await;

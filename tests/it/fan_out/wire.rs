@@ -186,6 +186,7 @@ fn distributor(setup: &Setup, address: SocketAddr) -> Distributor {
         parity: false,
         overrides: Arc::new(Overrides::new(Limits::default(), InstanceLimits::default())),
         peers: Peers::Alone,
+        budgets: None,
         ha: HaTracker::off(),
         sink: Sink::Ring(RingSink { ring, fan_out: setup.start().fan_out }),
         clock: Clock::start(),

@@ -142,7 +142,7 @@ impl Edge {
             user_stats: Arc::new(|_| UserStats::default()),
             all_user_stats: Arc::new(Vec::new),
         };
-        let edge = GrpcEdge::new(settings, ingester, Work::Inline, &health, drain.clone());
+        let edge = GrpcEdge::new(settings, Some(ingester), Work::Inline, &health, drain.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             serve(listener, edge, &ServerConfig::default(), drain).await;
