@@ -87,6 +87,9 @@ const ARROWS: &[(&str, &str)] = &[
     ("wire/budgets", "clients/exchange"),
     ("wire/budgets", "clients/key"),
     ("wire/budgets", "clients/owner"),
+    ("clients/peers", "clock"),
+    ("clients/peers", "tls"),
+    ("clients/peers", "upstream"),
     ("ring/kv", "tls"),
     ("upstream", "tls"),
 ];
