@@ -81,6 +81,7 @@ async fn a_push_is_headed_as_cortex_heads_it() {
         source_ips: Some("10.1.2.3, 127.0.0.1"),
     };
     let mut setup = Setup::default();
+    setup.distributor = DistributorConfig::default();
     setup.distributor.sign_write_requests = true;
     let body = request(0..3, UNIX_MS);
     let seen = seen(&setup, &pushing, &body).await;
