@@ -182,6 +182,7 @@ async fn start_edge(
     let (drainer, drain) = Drainer::new();
     let health = HealthSwitch::new().await;
     let settings = Settings {
+        clients: freehold::server::client_header::ClientHeader::default(),
         tenancy: Tenancy::Header,
         stream_keys: StreamKeys::default(),
         // None of it is for budgets, which do not wait for pushes.
