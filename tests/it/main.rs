@@ -26,6 +26,7 @@ mod metric_names;
 mod pages;
 mod pass_through;
 mod passes;
+mod ports;
 mod process;
 mod prometheus;
 mod push;

@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use freehold::store::{Config, MatchOp, Matcher, Store, StoredValue, TimeRange};
 use freehold::tenant::TenantId;
 
+use super::ports::Port;
 use super::process::{Freehold, Process, http, is_long, wait_for};
 use super::ring_stores::etcd_server::Etcd;
 
@@ -99,11 +100,6 @@ fn is_installed() -> bool {
     std::env::split_paths(&path).map(|dir: PathBuf| dir.join("prometheus")).any(|p| p.is_file())
 }
 
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").port()
-}
-
 /// Our ready configuration with this test's ports: the half that writes, the half that reads.
 fn configurations(freehold: &Freehold, port: u16) -> (String, String) {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/prometheus.yml"))
@@ -125,9 +121,9 @@ async fn prometheus_finds_in_the_store_what_it_wrote() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut freehold = Freehold::start(dir.path(), &["-auth.enabled=false"]).await;
     freehold.wait_ready().await;
-    let port = free_port();
-    let (writes, reads) = configurations(&freehold, port);
-    let prometheus = Prometheus::start(dir.path(), "writer", &writes, port).await;
+    let (port, reads_port) = (Port::new(), Port::new());
+    let (writes, reads) = configurations(&freehold, port.number());
+    let prometheus = Prometheus::start(dir.path(), "writer", &writes, port.number()).await;
 
     let explain = || prometheus.process.log() + &freehold.process.log();
     let count = "count_over_time(up{job=\"freehold\"}[10m])";
@@ -150,7 +146,7 @@ async fn prometheus_finds_in_the_store_what_it_wrote() {
     wait_for(explain, async || prometheus.metric(sent).await.filter(|&at| at >= all_sent)).await;
     let failed = prometheus.metric("prometheus_remote_storage_samples_failed_total").await;
     assert_eq!(failed, Some(0.0), "{}", prometheus.process.log());
-    let reader = Prometheus::start(dir.path(), "reader", &reads, free_port()).await;
+    let reader = Prometheus::start(dir.path(), "reader", &reads, reads_port.number()).await;
     for query in PROMQL {
         let (theirs, ours) =
             (prometheus.query(query, end_ms).await, reader.query(query, end_ms).await);
@@ -215,9 +211,9 @@ async fn what_a_gate_acknowledges_is_in_any_two_of_three_ingesters() {
     wait_for(explain, async || gate.metric(members).await.filter(|&active| active == 3.0)).await;
     gate.wait_ready().await;
 
-    let port = free_port();
-    let (writes, _) = configurations(&gate, port);
-    let prometheus = Prometheus::start(dir.path(), "writer", &writes, port).await;
+    let port = Port::new();
+    let (writes, _) = configurations(&gate, port.number());
+    let prometheus = Prometheus::start(dir.path(), "writer", &writes, port.number()).await;
     let explain = || prometheus.process.log() + &gate.process.log();
     let scraped_times = async |wanted: f64| {
         let count = "count_over_time(up{job=\"freehold\"}[10m])";

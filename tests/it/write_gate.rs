@@ -20,6 +20,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::ports::Port;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A distributor's stand-in.
@@ -263,10 +265,9 @@ async fn what_is_left_of_a_write_goes_on_packed_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_distributor_that_is_down_costs_nobody_anything_and_is_found_again() {
     let stub = Stub::default();
-    let (address, serving) = stub.listen(([127, 0, 0, 1], 0).into()).await;
-    serving.abort();
-    let _ = serving.await;
-    let mut config = config(address);
+    // Nobody listens there yet.
+    let port = Port::new();
+    let mut config = config(port.address);
     config.limits.ingestion_rate = 0.0;
     config.limits.ingestion_burst_size = 1;
     let gate = WriteGate::start(config).await.expect("starts without it");
@@ -279,7 +280,7 @@ async fn a_distributor_that_is_down_costs_nobody_anything_and_is_found_again() {
     }
     let shown = metrics(&gate).await;
     assert!(shown.contains("freehold_distributor_upstream_reachable 0"), "{shown}");
-    let (_, _serving) = stub.listen(address).await;
+    let (_, _serving) = stub.listen(port.address).await;
     let found = async {
         while push(&gate, &good()).await.status != 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -349,10 +350,8 @@ async fn who_waits_in_vain_is_not_told_to_come_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_without_the_distributors_ring_names_the_store_that_it_cannot_reach() {
-    // Nobody listens there once this is dropped.
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-    let address = listener.local_addr().expect("bound");
-    drop(listener);
+    let nobody = Port::new();
+    let address = nobody.address;
     let check = async |kind: KvStoreKind, expect: String| {
         let (_stub, gate) = start(|config| {
             config.limits.ingestion_rate_strategy = freehold::limits::IngestionRateStrategy::Global;

@@ -50,7 +50,7 @@ async fn an_ingester_that_is_back_on_its_address_is_written_to_within_seconds() 
 async fn case_d8_a_mute_ingester_holds_its_bound_and_fails_fast() {
     for mut setup in Setup::both() {
         setup.client.max_inflight_push_requests = 5;
-        setup.distributor.remote_timeout = freehold::units::Millis(4000);
+        setup.distributor.remote_timeout = Millis(4000);
         let gate = setup.start();
         let good = two_good().await;
         let mute = UpstreamIngester::start().await;
@@ -76,7 +76,8 @@ async fn case_d8_a_mute_ingester_holds_its_bound_and_fails_fast() {
 async fn two_that_are_over_their_bound_are_told_in_cortex_words() {
     let mut setup = Setup::default();
     setup.client.max_inflight_push_requests = 1;
-    setup.distributor.remote_timeout = freehold::units::Millis(500);
+    // The second push has to come while the first is under way.
+    setup.distributor.remote_timeout = Millis(3000);
     let gate = setup.start();
     let all = [UpstreamIngester::start().await, UpstreamIngester::start().await];
     let good = UpstreamIngester::start().await;

@@ -13,7 +13,8 @@ use super::{
     CODEC, Follower, KEY, check_a_life, check_that_no_write_gets_lost, client, join, next,
     next_good, next_that, put, ring_of,
 };
-use crate::cortex::cluster::{free_port, until};
+use crate::cortex::cluster::until;
+use crate::ports::Port;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_of_many_tasks_lose_no_write_in_etcd() {
@@ -176,7 +177,8 @@ async fn a_value_that_is_no_ring_is_never_overwritten() {
 async fn a_second_endpoint_is_asked_when_the_first_is_dead() {
     let Some(etcd) = Etcd::start().await else { return };
     let mut config = etcd.config();
-    config.etcd.endpoints.insert(0, format!("127.0.0.1:{}", free_port()));
+    let nobody = Port::new();
+    config.etcd.endpoints.insert(0, nobody.address.to_string());
     // Each client starts with one of them; most likely some start with the dead one.
     for _ in 0..8 {
         put(&client(&config), b"here").await;

@@ -6,13 +6,14 @@ use std::process::{Command, Output};
 use freehold::ring::config::{KvConfig, KvStoreKind};
 use freehold::units::Millis;
 
-use crate::cortex::cluster::{free_port, until};
+use crate::cortex::cluster::until;
+use crate::ports::Port;
 use crate::process::Process;
 
 pub struct Etcd {
     dir: tempfile::TempDir,
-    client: u16,
-    peer: u16,
+    client: Port,
+    peer: Port,
     flags: Vec<String>,
     scheme: &'static str,
     starts: usize,
@@ -51,8 +52,8 @@ impl Etcd {
         }
         Some(Self {
             dir: tempfile::tempdir().expect("a directory"),
-            client: free_port(),
-            peer: free_port(),
+            client: Port::new(),
+            peer: Port::new(),
             flags: Vec::new(),
             scheme: "http",
             starts: 0,
@@ -62,8 +63,8 @@ impl Etcd {
 
     /// Starts it, on its data where there are any, and returns once it takes connections.
     pub async fn run(&mut self) {
-        let url = format!("{}://127.0.0.1:{}", self.scheme, self.client);
-        let peer_url = format!("http://127.0.0.1:{}", self.peer);
+        let url = format!("{}://127.0.0.1:{}", self.scheme, self.client.number());
+        let peer_url = format!("http://127.0.0.1:{}", self.peer.number());
         let mut command = Command::new("etcd");
         command.args(&self.flags).args([
             format!("--data-dir={}", self.data().display()),
@@ -76,9 +77,9 @@ impl Etcd {
         self.starts += 1;
         let log = self.dir.path().join(format!("etcd-{}.log", self.starts));
         self.process = Some(Process::spawn(&mut command, &log));
-        let client = self.client;
+        let client = self.client.address;
         until("etcd takes connections", async || {
-            tokio::net::TcpStream::connect(("127.0.0.1", client)).await.is_ok()
+            tokio::net::TcpStream::connect(client).await.is_ok()
         })
         .await;
     }
@@ -95,13 +96,14 @@ impl Etcd {
     }
 
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.client)
+        self.client.address.to_string()
     }
 
     pub fn config(&self) -> KvConfig {
         let mut config = KvConfig { store: KvStoreKind::Etcd, ..KvConfig::default() };
         config.etcd.endpoints = vec![self.address()];
-        config.etcd.dial_timeout = Millis::from_secs(5);
+        // An etcd that syncs to a slow disk takes seconds; a dead one refuses at once.
+        config.etcd.dial_timeout = Millis::from_secs(20);
         config.etcd.tls_enabled = self.scheme == "https";
         config
     }

@@ -22,10 +22,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::ports::Port;
+
 pub const TOKEN: &str = "b1gs3cr3t";
 
 pub struct FakeConsul {
-    port: u16,
+    port: Port,
     agent: Agent,
     serving: JoinSet<()>,
 }
@@ -67,8 +69,8 @@ pub struct Asked {
 
 impl FakeConsul {
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
+        let port = Port::new();
+        let listener = TcpListener::bind(port.address).await.expect("its port");
         let store = Arc::new(Mutex::new(Store { index: 10, ..Store::default() }));
         let agent = Agent { store, changes: watch::Sender::new(0) };
         let mut consul = Self { port, agent, serving: JoinSet::new() };
@@ -82,7 +84,7 @@ impl FakeConsul {
     }
 
     pub async fn restart(&mut self) {
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.expect("its port");
+        let listener = TcpListener::bind(self.port.address).await.expect("its port");
         self.serve(listener);
     }
 
@@ -120,7 +122,7 @@ impl FakeConsul {
 
     pub fn config(&self) -> KvConfig {
         let mut config = KvConfig { store: KvStoreKind::Consul, ..KvConfig::default() };
-        config.consul.host = format!("127.0.0.1:{}", self.port);
+        config.consul.host = self.port.address.to_string();
         config.consul.acl_token = serde_json::from_value(TOKEN.into()).expect("a text");
         config.consul.http_client_timeout = Millis::from_secs(10);
         config.consul.watch_rate_limit = 0.0;

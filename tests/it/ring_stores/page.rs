@@ -151,7 +151,9 @@ async fn a_page_that_does_not_change_is_not_sent_again() {
         shown.body = page(&["a"], 16);
         shown.etag = Some("\"1\"");
     });
-    let kv = client(&server.config());
+    let mut config = server.config();
+    config.http.timeout = Millis::from_secs(30);
+    let kv = client(&config);
     let mut watch = kv.watch(KEY);
     let first = next(&mut watch).await.expect("a page");
     let quiet = tokio::time::timeout(Duration::from_millis(500), watch.next()).await;

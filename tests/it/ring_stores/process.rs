@@ -5,7 +5,8 @@ use freehold::wire::ring_desc;
 use super::KEY;
 use super::etcd_server::Etcd;
 use super::fake_consul::{FakeConsul, TOKEN};
-use crate::cortex::cluster::{free_port, until, write_request};
+use crate::cortex::cluster::{until, write_request};
+use crate::ports::Port;
 use crate::process::{Freehold, Pusher};
 
 const FLAGS: &[&str] = &[
@@ -86,7 +87,8 @@ async fn pushes_go_on_while_etcd_is_dead_and_the_ring_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_says_that_the_store_was_never_there() {
     let dir = tempfile::tempdir().expect("a directory");
-    let address = format!("127.0.0.1:{}", free_port());
+    let nobody = Port::new();
+    let address = nobody.address.to_string();
     for (id, flags) in [
         ("etcd", ["-ring.store=etcd".to_owned(), format!("-etcd.endpoints={address}")]),
         ("consul", ["-ring.store=consul".to_owned(), format!("-consul.hostname={address}")]),

@@ -26,7 +26,7 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use prost::Message;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// Label sets in one message of a listing, as Cortex sends them.
@@ -96,15 +96,22 @@ struct State {
 /// See the head of the file. Its connections end when it is dropped, as a killed process' do.
 pub struct UpstreamIngester {
     pub address: SocketAddr,
+    /// Bound and never listening, so that the port stays ours while it is killed.
+    _held: TcpSocket,
     state: Arc<State>,
     serving: Option<JoinSet<()>>,
 }
 
 impl UpstreamIngester {
     pub async fn start() -> Self {
+        let held = TcpSocket::new_v4().expect("a socket");
+        // Alone when it is taken; only then may a listener be beside it.
+        held.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+        held.set_reuseaddr(true).expect("an option");
+        let address = held.local_addr().expect("bound");
         let state = Arc::new(State::default());
-        let (address, serving) = serve(([127, 0, 0, 1], 0).into(), Arc::clone(&state)).await;
-        Self { address, state, serving: Some(serving) }
+        let serving = serve(address, Arc::clone(&state)).await;
+        Self { address, _held: held, state, serving: Some(serving) }
     }
 
     pub fn knobs(&self) -> MutexGuard<'_, Knobs> {
@@ -167,8 +174,7 @@ impl UpstreamIngester {
         for (id, tenant) in self.tenants().iter_mut() {
             replay(id, tenant);
         }
-        let (_, serving) = serve(self.address, Arc::clone(&self.state)).await;
-        self.serving = Some(serving);
+        self.serving = Some(serve(self.address, Arc::clone(&self.state)).await);
     }
 }
 
@@ -278,13 +284,12 @@ enum Ended {
     Broken,
 }
 
-async fn serve(address: SocketAddr, state: Arc<State>) -> (SocketAddr, JoinSet<()>) {
-    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+async fn serve(address: SocketAddr, state: Arc<State>) -> JoinSet<()> {
+    let socket = TcpSocket::new_v4().expect("a socket");
     // After a kill the port is taken again at once.
     socket.set_reuseaddr(true).expect("an option");
     socket.bind(address).expect("bind");
     let listener: TcpListener = socket.listen(1024).expect("listen");
-    let address = listener.local_addr().expect("bound");
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
@@ -293,7 +298,7 @@ async fn serve(address: SocketAddr, state: Arc<State>) -> (SocketAddr, JoinSet<(
             connections.spawn(speak(stream, Arc::clone(&state)));
         }
     });
-    (address, tasks)
+    tasks
 }
 
 async fn speak(stream: TcpStream, state: Arc<State>) {
