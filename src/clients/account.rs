@@ -68,7 +68,8 @@ pub struct Account {
     credit: f64,
     at_ns: i64,
     headroom: Headroom,
-    /// By expiry. Few accounts have any at a time.
+    /// By expiry. Few accounts have any at a time, so the others pay for a pointer only.
+    #[expect(clippy::box_collection, reason = "a third of the size in each of very many accounts")]
     grants: Option<Box<VecDeque<Grant>>>,
 }
 

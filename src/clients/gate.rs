@@ -10,35 +10,35 @@
 //! Without tasks, input or output: who drives it carries batches to peers and back. `W` is what it
 //! calls a request that waits.
 
+mod counts;
+mod links;
+mod maps;
+mod serving;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::account::{Grant, Holder, LEASE_NS, Short, Wish};
+use super::account::{Holder, Short, Wish};
 use super::config::{ColdStart, OwnerLost};
-use super::exchange::{
-    Answer, Answered, Answers, Batch, HANDED_OVER_MAX, HandOver, HandedGrant, HandedOver, Item,
-    Link, Question,
-};
+use super::exchange::{Answer, Answered, Answers, Question};
 use super::headroom::Slot;
 use super::key::{Key, KeyHash, KeyHasher, Kind, OwnedKey};
 use super::leases::{LeaseCharge, Leases, Spent};
-use super::owner::{AccountView, KeyedTerms, Moving, Owner, OwnerCounts, Start, Terms};
+use super::owner::{AccountView, KeyedTerms, Owner, Start, Terms};
 use super::placement::{OwnerMap, Placed};
 use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use counts::Counts;
+use links::LinkSeat;
+use maps::Maps;
+use serving::Peers;
+
+pub use counts::GateCounts;
 
 /// Our own number among holders: leases of ours that another owner had granted.
 const OURSELVES: Holder = Holder(0);
-/// Maps that were in force within the last lease's life, at most. A ring that changes oftener is
-/// learned for a little less long.
-const MAPS_BEFORE_MAX: usize = 16;
-
-/// Most gates that are told apart. One more is a stranger with each of its batches: what it says it
-/// holds is counted anew, which makes an owner careful and nobody rich.
-const PEERS_MAX: usize = 1024;
-
 /// What may be done without an owner, in the order of the enum, as metrics name it.
 pub const POLICIES: [(OwnerLost, &str); 4] = [
     (OwnerLost::StandingReserve, "standing_reserve"),
@@ -74,35 +74,6 @@ pub struct Gate<W> {
     links: ArcSwap<HashMap<Id, Arc<LinkSeat<W>>>>,
     peers: Mutex<Peers>,
     counts: Counts,
-}
-
-/// A link, and who is told that there is something to send.
-struct LinkSeat<W> {
-    link: Mutex<Link<W>>,
-    wake: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The map in force, and those before it that leases may still stem from.
-struct Maps {
-    map: OwnerMap,
-    since_ns: i64,
-    /// With when each ended.
-    before: Vec<(OwnerMap, i64)>,
-}
-
-/// Those who ask us.
-struct Peers {
-    by_id: HashMap<Id, Arc<Mutex<Peer>>>,
-    next: u32,
-}
-
-struct Peer {
-    holder: Holder,
-    incarnation: u64,
-    /// The last batch that was answered.
-    sequence: u64,
-    answers: Option<Answers>,
-    seen_ns: i64,
 }
 
 /// What came of a request.
@@ -171,47 +142,6 @@ pub enum Outcome {
     },
     /// It was no owner, or could not be reached: to be decided again, or as lost.
     Unanswered,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    own: AtomicU64,
-    leased: AtomicU64,
-    denied_here: AtomicU64,
-    asked: AtomicU64,
-    renewals: AtomicU64,
-    lost: [AtomicU64; POLICIES.len()],
-    lost_refused: AtomicU64,
-    not_owner: AtomicU64,
-    served: AtomicU64,
-    handed_over: AtomicU64,
-    taken_over: AtomicU64,
-}
-
-/// What a gate has done and holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GateCounts {
-    /// Decisions by accounts of ours.
-    pub own: u64,
-    /// Decisions by leases, and by denials that are believed.
-    pub leased: u64,
-    pub denied_here: u64,
-    /// Decisions that waited for an owner, and renewals that nobody waited for.
-    pub asked: u64,
-    pub renewals: u64,
-    /// Decisions without an owner, by policy, and how many of them refused.
-    pub lost: [u64; POLICIES.len()],
-    pub lost_refused: u64,
-    /// Questions that went to a gate that did not own the key.
-    pub not_owner: u64,
-    /// Questions of others that we answered.
-    pub served: u64,
-    pub handed_over: u64,
-    pub taken_over: u64,
-    pub owner: OwnerCounts,
-    /// Budgets of others that we know, and credit that we hold of them.
-    pub known: usize,
-    pub held: u64,
 }
 
 impl<W> Gate<W> {
@@ -337,152 +267,6 @@ impl<W> Gate<W> {
         }
     }
 
-    /// A new map is in force. Accounts that are another's now are returned with where they go;
-    /// what we hold of budgets whose owner has changed is told to the new one.
-    pub fn publish(&self, map: OwnerMap, now_ns: i64) -> Vec<(Id, HandOver)> {
-        let _one_at_a_time = lock(&self.publishing);
-        let last = self.maps.load_full();
-        if last.map.is_same_as(&map) {
-            return Vec::new();
-        }
-        let mut before: Vec<_> = last.before.clone();
-        before.retain(|(_, ended_ns)| ended_ns.saturating_add(LEASE_NS) > now_ns);
-        // The empty map of the start counts: until a lease's life is over there may be leases of
-        // an owner before us.
-        before.push((last.map.clone(), now_ns));
-        if before.len() > MAPS_BEFORE_MAX {
-            before.remove(0);
-        }
-        let maps = Arc::new(Maps { map, since_ns: now_ns, before });
-        self.maps.store(Arc::clone(&maps));
-        self.forget_peers(&maps.map, now_ns);
-        self.tell_new_owners(&last.map, &maps.map, now_ns);
-        self.hand_over(&maps.map, now_ns)
-    }
-
-    /// Whether everybody's keys are where this gate believes them.
-    pub fn is_placed_as(&self, map: &OwnerMap) -> bool {
-        self.maps.load().map.is_same_as(map)
-    }
-
-    /// All that we own, for those who will own it when we are gone. `map` is the ring without us.
-    fn hand_over(&self, map: &OwnerMap, now_ns: i64) -> Vec<(Id, HandOver)> {
-        let stays = |hash| !matches!(map.place(hash), Placed::At(_));
-        let moving = self.owner.hand_over(now_ns, stays);
-        let names = self.peer_names();
-        let mut by_owner: HashMap<Id, Vec<HandedOver>> = HashMap::new();
-        for Moving { key, hash, credit, grants } in moving {
-            let Placed::At(owner) = map.place(hash) else { continue };
-            let grants = grants.iter().filter_map(|grant| {
-                Some(HandedGrant {
-                    holder: Id::clone(names.get(&grant.holder)?),
-                    credits: grant.credits,
-                    left_ns: grant.expires_ns.saturating_sub(now_ns),
-                })
-            });
-            let account = HandedOver { key, credit, grants: grants.collect() };
-            by_owner.entry(Id::clone(owner)).or_default().push(account);
-        }
-        let mut messages = Vec::new();
-        for (owner, mut accounts) in by_owner {
-            self.counts.handed_over.fetch_add(accounts.len() as u64, Ordering::Relaxed);
-            while !accounts.is_empty() {
-                let rest = accounts.split_off(accounts.len().min(HANDED_OVER_MAX));
-                messages.push((Id::clone(&owner), HandOver { accounts }));
-                accounts = rest;
-            }
-        }
-        messages
-    }
-
-    /// Takes over what another gate had.
-    pub fn take_over(&self, message: HandOver, terms_of: TermsOf<'_>, now_ns: i64) {
-        for account in message.accounts {
-            let Some(terms) = terms_of(account.key.kind, &account.key.tenant) else { continue };
-            let hash = self.hasher.hash(account.key.as_key());
-            let mut credit = account.credit;
-            let mut grants = Vec::with_capacity(account.grants.len());
-            for grant in &account.grants {
-                if grant.holder == self.us {
-                    // We dropped it when we learned that the budget is ours.
-                    credit += grant.credits as f64;
-                    continue;
-                }
-                let holder = lock(&self.peer(&grant.holder, now_ns)).holder;
-                let left_ns = grant.left_ns.clamp(0, LEASE_NS);
-                let expires_ns = now_ns.saturating_add(left_ns);
-                grants.push(Grant { holder, credits: grant.credits, expires_ns });
-            }
-            let moving = Moving { key: account.key, hash, credit, grants };
-            bump(&self.counts.taken_over);
-            self.owner.take_over(terms, &moving, now_ns);
-        }
-    }
-
-    /// Answers a batch of `peer`; `None` to one that is older than what it has been answered.
-    pub fn serve(
-        &self,
-        peer: &str,
-        incarnation: u64,
-        batch: &Batch,
-        terms_of: TermsOf<'_>,
-        now_ns: i64,
-    ) -> Option<Answers> {
-        let peer = self.peer(peer, now_ns);
-        let mut peer = lock(&peer);
-        peer.seen_ns = now_ns;
-        if peer.incarnation != incarnation {
-            // Its process began anew, and asks from 1 again.
-            (peer.incarnation, peer.sequence, peer.answers) = (incarnation, 0, None);
-        }
-        if batch.sequence <= peer.sequence {
-            return peer.answers.clone().filter(|last| last.sequence == batch.sequence);
-        }
-        let maps = self.maps.load();
-        let holder = peer.holder;
-        let judged = |item: &Item| {
-            let key = item.key.as_key();
-            let hash = self.hasher.hash(key);
-            if !maps.map.is_here(hash) {
-                return Err(Answer::NotOwner);
-            }
-            match terms_of(key.kind, key.tenant) {
-                Some(terms) => Ok((hash, terms)),
-                None => Err(Answer::NoLimit),
-            }
-        };
-        let judged: Vec<_> = batch.items.iter().map(judged).collect();
-        // All reports before any grant: they were written before.
-        for (item, judged) in batch.items.iter().zip(&judged) {
-            if let (Some(holding), Ok((hash, terms))) = (item.holding, judged) {
-                let budget = KeyedTerms { key: item.key.as_key(), hash: *hash, terms: *terms };
-                let start = || self.start(&maps, *hash, terms.budget, now_ns);
-                self.owner.report(budget, holder, holding, now_ns, start);
-            }
-        }
-        let answer = |(item, judged): (&Item, Result<(KeyHash, Terms), Answer>)| {
-            let (hash, terms) = match judged {
-                Ok(judged) => judged,
-                Err(answer) => return answer,
-            };
-            if item.wish.spend == 0 && item.wish.want == 0 {
-                return Answer::Granted { lease: 0 };
-            }
-            let budget = KeyedTerms { key: item.key.as_key(), hash, terms };
-            let start = || self.start(&maps, hash, terms.budget, now_ns);
-            match self.owner.grant(budget, item.wish, holder, now_ns, start) {
-                Ok(lease) => Answer::Granted { lease },
-                Err(Short { wait_ns }) => Answer::Denied { wait_ns },
-            }
-        };
-        let items: Vec<_> = batch.items.iter().zip(judged).map(answer).collect();
-        self.counts.served.fetch_add(items.len() as u64, Ordering::Relaxed);
-        let answers = Answers { sequence: batch.sequence, items };
-        peer.sequence = batch.sequence;
-        peer.answers = Some(answers.clone());
-        Some(answers)
-    }
-
     /// Takes an owner's answers; tells what they mean for those who waited.
     pub fn answered(&self, owner: &str, answers: Answers, now_ns: i64) -> Vec<(W, Outcome)> {
         let links = self.links.load();
@@ -510,69 +294,6 @@ impl<W> Gate<W> {
                 }
             };
             outcomes.extend(waiter.map(|waiter| (waiter, outcome)));
-        }
-        outcomes
-    }
-
-    /// Opens the link to an owner. `wake` is called when there is something to send.
-    pub fn link(&self, owner: Id, wake: Box<dyn Fn() + Send + Sync>) {
-        let seat = LinkSeat { link: Mutex::new(Link::default()), wake };
-        let seat = Arc::new(seat);
-        self.links.rcu(|links| {
-            let mut links = HashMap::clone(links);
-            links.insert(Id::clone(&owner), Arc::clone(&seat));
-            links
-        });
-    }
-
-    /// Closes it. Those who wait are told.
-    pub fn unlink(&self, owner: &str, now_ns: i64) -> Vec<(W, Outcome)> {
-        let outcomes = self.link_down(owner, now_ns);
-        self.links.rcu(|links| {
-            let mut links = HashMap::clone(links);
-            links.remove(owner);
-            links
-        });
-        outcomes
-    }
-
-    /// What is to be sent to `owner` now.
-    pub fn next_batch(&self, owner: &str, now_ns: i64) -> Option<Arc<Batch>> {
-        let links = self.links.load();
-        let seat = links.get(owner)?;
-        let mut link = lock(&seat.link);
-        link.next_batch(now_ns, |key, hash| self.leases.holding(key.as_key(), hash, now_ns))
-    }
-
-    /// What was sent and not answered, for a new connection to the same owner.
-    pub fn batch_again(&self, owner: &str) -> Option<Arc<Batch>> {
-        lock(&self.links.load().get(owner)?.link).again()
-    }
-
-    /// When the batch under way to `owner` was sent.
-    pub fn sent_ns(&self, owner: &str) -> Option<i64> {
-        lock(&self.links.load().get(owner)?.link).sent_ns()
-    }
-
-    pub fn link_up(&self, owner: &str) {
-        if let Some(seat) = self.links.load().get(owner) {
-            lock(&seat.link).up();
-        }
-    }
-
-    pub fn is_link_up(&self, owner: &str) -> bool {
-        self.links.load().get(owner).is_some_and(|seat| lock(&seat.link).is_up())
-    }
-
-    /// The owner cannot be reached: until it is again, nobody waits for it.
-    pub fn link_down(&self, owner: &str, now_ns: i64) -> Vec<(W, Outcome)> {
-        let links = self.links.load();
-        let Some(seat) = links.get(owner) else { return Vec::new() };
-        let questions = lock(&seat.link).down();
-        let mut outcomes = Vec::new();
-        for question in questions {
-            self.leases.unanswered(question.key.as_key(), question.hash, now_ns);
-            outcomes.extend(question.waiter.map(|waiter| (waiter, Outcome::Unanswered)));
         }
         outcomes
     }
@@ -668,67 +389,6 @@ impl<W> Gate<W> {
             ColdStart::OneSecond => Start::Cold(budget.rate),
             ColdStart::Full => Start::Full,
         }
-    }
-
-    fn tell_new_owners(&self, last: &OwnerMap, map: &OwnerMap, now_ns: i64) {
-        let is_moved = |hash| last.place(hash) != map.place(hash);
-        for (key, hash) in self.leases.held_where(now_ns, is_moved) {
-            match map.place(hash) {
-                Placed::Here => self.leases.drop_key(key.as_key(), hash),
-                Placed::At(owner) => {
-                    let links = self.links.load();
-                    if let Some(seat) = links.get(owner) {
-                        let wish = Wish::default();
-                        let report = Question { key, hash, wish, waiter: None };
-                        // Without room the next question reports.
-                        if lock(&seat.link).ask(report).is_ok() {
-                            (seat.wake)();
-                        }
-                    }
-                }
-                Placed::Nowhere => {}
-            }
-        }
-    }
-
-    fn peer(&self, id: &str, now_ns: i64) -> Arc<Mutex<Peer>> {
-        let mut peers = lock(&self.peers);
-        if let Some(peer) = peers.by_id.get(id) {
-            return Arc::clone(peer);
-        }
-        let holder = Holder(peers.next);
-        peers.next = peers.next.wrapping_add(1).max(1);
-        let peer = Peer { holder, incarnation: 0, sequence: 0, answers: None, seen_ns: now_ns };
-        let peer = Arc::new(Mutex::new(peer));
-        if peers.by_id.len() < PEERS_MAX {
-            peers.by_id.insert(id.into(), Arc::clone(&peer));
-        }
-        peer
-    }
-
-    /// Those that left the ring, once nothing that they hold can be alive.
-    fn forget_peers(&self, map: &OwnerMap, now_ns: i64) {
-        lock(&self.peers).by_id.retain(|id, peer| {
-            map.members().contains(id) || lock(peer).seen_ns.saturating_add(2 * LEASE_NS) > now_ns
-        });
-    }
-
-    fn peer_names(&self) -> HashMap<Holder, Id> {
-        let peers = lock(&self.peers);
-        let named = peers.by_id.iter().map(|(id, peer)| (lock(peer).holder, Id::clone(id)));
-        named.collect()
-    }
-}
-
-impl Maps {
-    /// Whether somebody else may have kept the budget less than a lease's life ago.
-    fn is_learning(&self, hash: KeyHash, now_ns: i64) -> bool {
-        if now_ns >= self.since_ns.saturating_add(LEASE_NS) {
-            return false;
-        }
-        self.before
-            .iter()
-            .any(|(map, ended_ns)| ended_ns.saturating_add(LEASE_NS) > now_ns && !map.is_here(hash))
     }
 }
 

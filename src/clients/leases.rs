@@ -50,6 +50,9 @@ const GROWTH_PART: u64 = 4;
 /// How long a denial is believed at most: a limit that was raised, or a debt that was forgiven, is
 /// noticed by then, and a flood costs one question in that time.
 const DENIAL_NS_MAX: i64 = 1_000_000_000;
+/// And at least: a client far over its limit asks a hundred times a second then, however small its
+/// requests are. What flows in meanwhile is there for the next.
+const DENIAL_NS_MIN: i64 = 10_000_000;
 /// Budgets that were not used for so long, and hold nothing, are forgotten.
 const IDLE_NS: i64 = 2 * LEASE_NS;
 
@@ -197,7 +200,7 @@ impl Leases {
         if let Some(entry) = self.shard(hash).find(key, hash) {
             entry.is_asked = false;
             let wait_ns = wait_ns.map(|wait| i64::try_from(wait).unwrap_or(i64::MAX));
-            let held_ns = wait_ns.unwrap_or(i64::MAX).min(DENIAL_NS_MAX);
+            let held_ns = wait_ns.unwrap_or(i64::MAX).clamp(DENIAL_NS_MIN, DENIAL_NS_MAX);
             entry.denial = Some(Denial {
                 size,
                 until_ns: now_ns.saturating_add(held_ns),

@@ -1,3 +1,5 @@
+//! Accounts: arithmetic by example, and the bound by chance.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Leases, denials and reserves of one budget.
+
 use super::*;
 use crate::clients::key::{KEY_SECRET_BYTES, KeyHasher, Kind};
 

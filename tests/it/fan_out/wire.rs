@@ -80,9 +80,9 @@ async fn a_push_is_headed_as_cortex_heads_it() {
         request_metadata: &metadata,
         source_ips: Some("10.1.2.3, 127.0.0.1"),
     };
-    let mut setup = Setup::default();
-    setup.distributor = DistributorConfig::default();
-    setup.distributor.sign_write_requests = true;
+    let distributor =
+        DistributorConfig { sign_write_requests: true, ..DistributorConfig::default() };
+    let setup = Setup { distributor, ..Setup::default() };
     let body = request(0..3, UNIX_MS);
     let seen = seen(&setup, &pushing, &body).await;
     assert_eq!(seen.path, "/cortex.Ingester/Push");

@@ -1,3 +1,5 @@
+//! Who goes at the bound, and what is remembered of it.
+
 use super::*;
 
 const S: i64 = 1_000_000_000;
