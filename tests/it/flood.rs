@@ -17,8 +17,8 @@ const STREAMS: usize = 100;
 const CONNECTIONS: usize = 4;
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
-/// A frame of a push stream with so many bytes in it that mean nothing to anybody.
-fn large(series: u64, bytes: usize) -> Bytes {
+/// A frame of a push stream, but for the last so many bytes of it, which mean nothing to anybody.
+fn beginning(series: u64, bytes: usize) -> Bytes {
     let request = request([series], 1_000);
     let mut message = cortexpb::StreamWriteRequest {
         tenant_id: TENANT.into(),
@@ -28,12 +28,17 @@ fn large(series: u64, bytes: usize) -> Bytes {
     .encode_to_vec();
     message.put_u8(15 << 3 | 2);
     prost::encoding::encode_varint(bytes as u64, &mut message);
-    message.put_bytes(0, bytes);
-    framed(&message)
+    let mut frame = vec![0];
+    frame.put_u32(u32::try_from(message.len() + bytes).expect("it fits a frame"));
+    frame.extend_from_slice(&message);
+    frame.into()
 }
 
 /// Half of a frame on each of a hundred streams, and the halves that are still to come.
+///
+/// What has found room has to arrive within half a minute, so nothing large is made here for each.
 async fn half_sent(address: std::net::SocketAddr, bytes: usize) -> Vec<(Stream, Bytes)> {
+    let meaningless = Bytes::from(vec![0; bytes]);
     let mut streams = Vec::new();
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -41,10 +46,9 @@ async fn half_sent(address: std::net::SocketAddr, bytes: usize) -> Vec<(Stream, 
     }
     for at in 0..STREAMS {
         let mut stream = Stream::on(&mut clients[at % CONNECTIONS]).await;
-        let mut frame = large(at as u64, bytes);
-        let rest = frame.split_off(frame.len() / 2);
-        stream.send_bytes(frame);
-        streams.push((stream, rest));
+        stream.send_bytes(beginning(at as u64, bytes));
+        stream.send_bytes(meaningless.slice(..bytes / 2));
+        streams.push((stream, meaningless.slice(bytes / 2..)));
     }
     streams
 }
