@@ -8,11 +8,13 @@
 mod vectors;
 
 mod admin;
+mod budget_gates;
 mod budget_sim;
 mod budgets;
 mod cases_a;
 mod cases_b;
 mod cases_e;
+mod cases_r;
 mod chaos;
 mod cluster;
 mod cortex;
