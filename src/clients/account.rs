@@ -104,6 +104,12 @@ impl Account {
         self.credit += self.headroom.take_back(n, made, now_ns);
     }
 
+    /// As [`give_back`](Self::give_back), of what was spent for a peer that asked `age_ns` ago.
+    pub fn refund(&mut self, budget: Budget, n: u64, age_ns: i64, now_ns: i64) {
+        let made = Slot::about(now_ns.saturating_sub(age_ns));
+        self.give_back(budget, n, made, now_ns);
+    }
+
     /// Spends for a peer and grants it a lease of what is left, which may be none.
     pub fn grant(
         &mut self,

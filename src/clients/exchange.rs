@@ -36,6 +36,15 @@ pub struct Item {
     pub wish: Wish,
     /// What the asker holds of the budget.
     pub holding: Option<u64>,
+    pub refund: Option<Refund>,
+}
+
+/// Credits that were asked for, spent, and bought nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refund {
+    pub credits: u64,
+    /// Since they were asked for.
+    pub age_ns: i64,
 }
 
 /// What an owner says, item by item.
@@ -85,6 +94,8 @@ pub struct Question<W> {
     pub key: OwnedKey,
     pub hash: KeyHash,
     pub wish: Wish,
+    /// Credits to be given back, and when they were asked for.
+    pub refund: Option<(u64, i64)>,
     pub waiter: Option<W>,
 }
 
@@ -146,14 +157,16 @@ impl<W> Link<W> {
         let mut seen = HashSet::with_capacity(len);
         let items = questions.iter().map(|question| {
             let Question { key, hash, wish, .. } = question;
-            match seen.insert((hash, key)) {
-                true => Item { key: key.clone(), wish: *wish, holding: Some(holding(key, *hash)) },
+            let refund = question.refund.map(|(credits, asked_ns)| Refund {
+                credits,
+                age_ns: now_ns.saturating_sub(asked_ns).max(0),
+            });
+            let (wish, holding) = match seen.insert((hash, key)) {
+                true => (*wish, Some(holding(key, *hash))),
                 // One lease a batch is enough.
-                false => {
-                    let wish = Wish { want: 0, ..*wish };
-                    Item { key: key.clone(), wish, holding: None }
-                }
-            }
+                false => (Wish { want: 0, ..*wish }, None),
+            };
+            Item { key: key.clone(), wish, holding, refund }
         });
         self.sequence += 1;
         let batch = Arc::new(Batch { sequence: self.sequence, items: items.collect() });

@@ -128,7 +128,9 @@ enum Source {
     Account(Slot),
     Share(Slot),
     Lease(LeaseCharge),
-    /// Paid at once by the owner, or by nobody: it does not come back.
+    /// The owner paid at once, when it was asked.
+    Asked { asked_ns: i64 },
+    /// Nobody paid.
     Nowhere,
 }
 
@@ -214,7 +216,7 @@ impl<W> Gate<W> {
         let Asking { owner, key, hash, wish } = asking;
         let links = self.links.load();
         let Some(seat) = links.get(&owner) else { return Err(waiter) };
-        let question = Question { key, hash, wish, waiter: Some(waiter) };
+        let question = Question { key, hash, wish, refund: None, waiter: Some(waiter) };
         let asked = lock(&seat.link).ask(question);
         match asked {
             Ok(()) => {
@@ -263,6 +265,7 @@ impl<W> Gate<W> {
             Source::Account(made) => self.owner.give_back(key, hash, n, made, now_ns),
             Source::Share(made) => self.shares.give_back(key, hash, n, made, now_ns),
             Source::Lease(charge) => self.leases.give_back(key, hash, charge, now_ns),
+            Source::Asked { asked_ns } => self.give_back_asked(key, hash, n, asked_ns),
             Source::Nowhere => {}
         }
     }
@@ -275,13 +278,14 @@ impl<W> Gate<W> {
         let Some(Answered { asked_ns, items }) = answered else { return Vec::new() };
         let mut outcomes = Vec::new();
         for (question, answer) in items {
-            let Question { key, hash, wish, waiter } = question;
+            let Question { key, hash, wish, waiter, .. } = question;
             let outcome = match answer {
                 Answer::Granted { lease } => {
                     if wish.want > 0 {
                         self.leases.granted(key.as_key(), hash, lease, asked_ns, now_ns);
                     }
-                    Outcome::Admitted(Charge { n: wish.spend, hash, from: Source::Nowhere })
+                    let from = Source::Asked { asked_ns };
+                    Outcome::Admitted(Charge { n: wish.spend, hash, from })
                 }
                 Answer::Denied { wait_ns } => {
                     self.leases.denied(key.as_key(), hash, wish.spend, wait_ns, now_ns);
@@ -362,9 +366,23 @@ impl<W> Gate<W> {
         }
     }
 
+    /// Tells the owner that it has paid for nothing; best effort, as all refunds are.
+    fn give_back_asked(&self, key: Key<'_>, hash: KeyHash, n: u64, asked_ns: i64) {
+        let maps = self.maps.load();
+        let Placed::At(owner) = maps.map.place(hash) else { return };
+        if let Some(seat) = self.links.load().get(owner) {
+            let refund = Some((n, asked_ns));
+            let (key, wish) = (key.to_owned(), Wish::default());
+            let question = Question { key, hash, wish, refund, waiter: None };
+            if lock(&seat.link).ask(question).is_ok() {
+                (seat.wake)();
+            }
+        }
+    }
+
     fn renew(&self, owner: &Id, key: Key<'_>, hash: KeyHash, wish: Wish, now_ns: i64) {
         let links = self.links.load();
-        let question = Question { key: key.to_owned(), hash, wish, waiter: None };
+        let question = Question { key: key.to_owned(), hash, wish, refund: None, waiter: None };
         let asked = links.get(owner).is_some_and(|seat| {
             let asked = lock(&seat.link).ask(question).is_ok();
             if asked {
@@ -401,6 +419,7 @@ impl Charge {
             Source::Account(made) => Source::Account(*made),
             Source::Share(made) => Source::Share(*made),
             Source::Lease(charge) => Source::Lease(charge.split(n)),
+            Source::Asked { asked_ns } => Source::Asked { asked_ns: *asked_ns },
             Source::Nowhere => Source::Nowhere,
         };
         Charge { n, hash: self.hash, from }

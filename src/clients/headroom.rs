@@ -21,6 +21,14 @@ pub struct Headroom {
     since_before: f64,
 }
 
+impl Slot {
+    /// That of a charge made at about `at_ns`, by somebody else's clock and told late. The one
+    /// before is surely not too late, and the room since then is no more.
+    pub fn about(at_ns: i64) -> Self {
+        Self(at_ns.div_euclid(SLOT_NS) - 1)
+    }
+}
+
 impl Default for Headroom {
     fn default() -> Self {
         Self { slot: i64::MIN / 2, since_current: f64::INFINITY, since_before: f64::INFINITY }
@@ -86,6 +94,17 @@ mod tests {
         assert_eq!(room.take_back(3, made, 1030 * MS), 3.0);
         assert_eq!(room.take_back(3, made, 1030 * MS), 1.0, "two charges share the room");
         assert_eq!(room.take_back(3, made, 1030 * MS), 0.0);
+    }
+
+    #[test]
+    fn a_time_told_by_others_is_taken_for_an_earlier_one() {
+        let mut room = Headroom::default();
+        room.note(2.0, 900 * MS);
+        room.charged(1010 * MS);
+        room.note(7.0, 1010 * MS);
+        let told = Slot::about(1015 * MS);
+        assert_eq!(room.take_back(5, told, 1020 * MS), 2.0, "the room of 900 ms counts");
+        assert_eq!(room.take_back(5, Slot::about(999 * MS), 1020 * MS), 0.0, "too old");
     }
 
     #[test]

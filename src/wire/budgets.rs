@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use super::proto::budgets as proto;
 use crate::clients::account::{LEASE_NS, Wish};
-use crate::clients::exchange::{Answer, Answers, BATCH_ITEMS_MAX, Batch, Item};
+use crate::clients::exchange::{Answer, Answers, BATCH_ITEMS_MAX, Batch, Item, Refund};
 use crate::clients::key::{Kind, OwnedKey};
 use crate::tenant::TENANT_ID_BYTES_MAX;
 use proto::answer::Answer as ProtoAnswer;
@@ -105,6 +105,10 @@ pub fn encode_batch(batch: &Batch) -> Vec<u8> {
         want: item.wish.want,
         least: item.wish.least,
         holding: item.holding,
+        refund: item.refund.map(|Refund { credits, age_ns }| proto::Refund {
+            credits,
+            age_ns: age_ns.unsigned_abs(),
+        }),
     };
     let items = batch.items.iter().map(item).collect();
     let batch = proto::Batch { sequence: batch.sequence, items };
@@ -157,14 +161,18 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply, BudgetsError> {
 }
 
 fn decode_item(item: proto::Item, keys: &mut Keys) -> Result<Item, BudgetsError> {
-    let proto::Item { key, spend, want, least, holding } = item;
+    let proto::Item { key, spend, want, least, holding, refund } = item;
     let wish = Wish {
         spend: credits("a spend", spend)?,
         want: credits("a wanted lease", want)?,
         least: credits("the least lease", least)?,
     };
     let holding = holding.map(|holding| credits("what is held", holding)).transpose()?;
-    Ok(Item { key: keys.decode(key)?, wish, holding })
+    let refund = refund.map(|proto::Refund { credits: given, age_ns }| {
+        let age_ns = i64::try_from(age_ns).unwrap_or(i64::MAX);
+        credits("a refund", given).map(|credits| Refund { credits, age_ns })
+    });
+    Ok(Item { key: keys.decode(key)?, wish, holding, refund: refund.transpose()? })
 }
 
 fn encode_answer(answer: &Answer) -> proto::Answer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Gate, Id, TermsOf, lock};
 use crate::clients::account::{Holder, LEASE_NS, Short};
-use crate::clients::exchange::{Answer, Answers, Batch, Item};
+use crate::clients::exchange::{Answer, Answers, Batch, Item, Refund};
 use crate::clients::key::KeyHash;
 use crate::clients::owner::{KeyedTerms, Terms};
 use crate::clients::placement::OwnerMap;
@@ -70,6 +70,10 @@ impl<W> Gate<W> {
                 let budget = KeyedTerms { key: item.key.as_key(), hash: *hash, terms: *terms };
                 let start = || self.start(&maps, *hash, terms.budget, now_ns);
                 self.owner.report(budget, holder, holding, now_ns, start);
+            }
+            if let (Some(refund), Ok((hash, _))) = (item.refund, judged) {
+                let Refund { credits, age_ns } = refund;
+                self.owner.refund(item.key.as_key(), *hash, credits, age_ns, now_ns);
             }
         }
         let answer = |(item, judged): (&Item, Result<(KeyHash, Terms), Answer>)| {

@@ -14,6 +14,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::account::{Account, Grant, Holder, Short, Wish};
 use super::headroom::Slot;
 use super::key::{Key, KeyHash, Kind, OwnedKey};
+use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 pub use accounts::{Evictions, Start, Terms};
@@ -87,14 +88,16 @@ impl Owner {
     }
 
     pub fn give_back(&self, key: Key<'_>, hash: KeyHash, n: u64, made: Slot, now_ns: i64) {
-        let Some(group) = self.find(key) else { return };
-        let mut accounts = lock(&group.accounts);
-        let budget = accounts.terms().budget;
-        // Whoever's account is gone owes no less for it than its ghost says.
-        if accounts.find(hash, key.client).is_some() {
-            let account = accounts.get(hash, key.client, now_ns, || Start::Full);
+        self.with_known(key, hash, now_ns, |account, budget| {
             account.give_back(budget, n, made, now_ns);
-        }
+        });
+    }
+
+    /// A peer gives back what it asked for `age_ns` ago.
+    pub fn refund(&self, key: Key<'_>, hash: KeyHash, n: u64, age_ns: i64, now_ns: i64) {
+        self.with_known(key, hash, now_ns, |account, budget| {
+            account.refund(budget, n, age_ns, now_ns);
+        });
     }
 
     /// Spends for a peer, and grants it a lease; with the credit that is left.
@@ -240,6 +243,22 @@ impl Owner {
             counts.accounts += accounts.len();
         }
         counts
+    }
+
+    /// Whoever's account is gone owes no less for it than its ghost says.
+    fn with_known(
+        &self,
+        key: Key<'_>,
+        hash: KeyHash,
+        now_ns: i64,
+        act: impl FnOnce(&mut Account, Budget),
+    ) {
+        let Some(group) = self.find(key) else { return };
+        let mut accounts = lock(&group.accounts);
+        let budget = accounts.terms().budget;
+        if accounts.find(hash, key.client).is_some() {
+            act(accounts.get(hash, key.client, now_ns, || Start::Full), budget);
+        }
     }
 
     fn with<T>(
