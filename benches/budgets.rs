@@ -235,7 +235,12 @@ fn owner_side(names: &Names, rounds: usize) {
             .zip(keys.chunks(len))
             .map(|(sequence, keys)| {
                 let wish = freehold::clients::account::Wish { spend: 100, want: 400, least: 100 };
-                let item = |key: &OwnedKey| Item { key: key.clone(), wish, holding: Some(0), refund: None };
+                let item = |key: &OwnedKey| Item {
+                    key: key.clone(),
+                    wish,
+                    holding: Some(0),
+                    refund: None,
+                };
                 encode_batch(&Batch { sequence, items: keys.iter().map(item).collect() })
             })
             .collect();

@@ -129,7 +129,9 @@ enum Source {
     Share(Slot),
     Lease(LeaseCharge),
     /// The owner paid at once, when it was asked.
-    Asked { asked_ns: i64 },
+    Asked {
+        asked_ns: i64,
+    },
     /// Nobody paid.
     Nowhere,
 }

@@ -12,7 +12,12 @@ fn key(kind: Kind, tenant: &str, client: &str) -> OwnedKey {
 }
 
 fn item(key: OwnedKey) -> Item {
-    Item { key, wish: Wish { spend: 1, want: 2, least: 3 }, holding: Some(4), refund: Some(Refund { credits: 5, age_ns: 6 }) }
+    Item {
+        key,
+        wish: Wish { spend: 1, want: 2, least: 3 },
+        holding: Some(4),
+        refund: Some(Refund { credits: 5, age_ns: 6 }),
+    }
 }
 
 fn batch(items: Vec<Item>) -> Batch {

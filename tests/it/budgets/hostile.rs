@@ -45,7 +45,12 @@ async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
     let placement =
         hasher(7).hash(Key { kind: Kind::TenantWrites, tenant: "placement", client: "" }).0;
     let good = hello("gate-1", VERSION, placement);
-    let item = Item { key: client("a").to_owned(), wish: Default::default(), holding: Some(1), refund: None };
+    let item = Item {
+        key: client("a").to_owned(),
+        wish: Default::default(),
+        holding: Some(1),
+        refund: None,
+    };
     let batch = |sequence, len| encode_batch(&Batch { sequence, items: vec![item.clone(); len] });
     let check = async |messages: &[Vec<u8>], code, text: &str| {
         let (found, told) = end_of(&upstream, messages).await;
