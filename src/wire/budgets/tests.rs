@@ -141,13 +141,11 @@ fn keys() -> impl Strategy<Value = OwnedKey> {
 fn items() -> impl Strategy<Value = Item> {
     let credits = || 0..=CREDITS_MAX;
     let wish = (credits(), credits(), credits());
-    (keys(), wish, proptest::option::of(credits())).prop_map(
-        |(key, (spend, want, least), holding)| Item {
-            key,
-            wish: Wish { spend, want, least },
-            holding,
-        },
-    )
+    let refund = (credits(), 0..=i64::MAX).prop_map(|(credits, age_ns)| Refund { credits, age_ns });
+    let (holding, refund) = (proptest::option::of(credits()), proptest::option::of(refund));
+    (keys(), wish, holding, refund).prop_map(|(key, (spend, want, least), holding, refund)| {
+        Item { key, wish: Wish { spend, want, least }, holding, refund }
+    })
 }
 
 fn answers() -> impl Strategy<Value = Answer> {
