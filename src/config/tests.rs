@@ -465,6 +465,7 @@ fn the_example_files_are_good() {
     let expected = [
         ("freehold.yaml", Target::All),
         ("gate.yaml", Target::Distributor),
+        ("gates.yaml", Target::Distributor),
         ("sidecar.yaml", Target::Ingester),
     ];
     assert_eq!(checked, expected.map(|(name, target)| (name.into(), target)));
