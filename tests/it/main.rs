@@ -14,6 +14,7 @@ mod cases_a;
 mod cases_b;
 mod cases_e;
 mod chaos;
+mod client_pages;
 mod cluster;
 mod cortex;
 mod distributor_answers;

@@ -7,7 +7,7 @@ mod consul;
 mod cortex;
 mod etcd;
 pub mod etcd_server;
-mod fake_consul;
+pub mod fake_consul;
 mod page;
 mod process;
 mod replicas;
