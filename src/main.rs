@@ -31,6 +31,10 @@ fn run() -> Result<(), Box<dyn Error>> {
             print!("{}", runtime.block_on(query::run(&args))?);
             Ok(())
         }
+        Command::Clients(args) => {
+            print!("{}", runtime.block_on(query::clients::run(&args))?);
+            Ok(())
+        }
         Command::Plan(args) => {
             print!("{}", runtime.block_on(plan::run(&args))?);
             Ok(())

@@ -100,20 +100,31 @@ pub(super) fn refused_to_other_site() -> Response {
 
 /// The first value of `name` in the form, else in the query, as Go's `FormValue`.
 pub(super) async fn form_value(request: Request, name: &str) -> Result<Option<String>, Response> {
+    let [value] = form_values(request, [name]).await?;
+    Ok(value)
+}
+
+/// The same of several names.
+pub(super) async fn form_values<const N: usize>(
+    request: Request,
+    names: [&str; N],
+) -> Result<[Option<String>; N], Response> {
     type Pairs = Vec<(String, String)>;
-    let first = |pairs: Pairs| pairs.into_iter().find(|(have, _)| have == name).map(|(_, v)| v);
     let bad = |why: String| error(400, &format!("failed to parse the form: {why}"));
     let Query(query) =
         Query::<Pairs>::try_from_uri(request.uri()).map_err(|e| bad(e.body_text()))?;
     let is_form = request.headers().get(header::CONTENT_TYPE).is_some_and(|content_type| {
         content_type.as_bytes().starts_with(b"application/x-www-form-urlencoded")
     });
-    if request.method() != Method::POST || !is_form {
-        return Ok(first(query));
+    let mut pairs = Pairs::new();
+    if request.method() == Method::POST && is_form {
+        let Form(form) =
+            Form::<Pairs>::from_request(request, &()).await.map_err(|e| bad(e.body_text()))?;
+        pairs = form;
     }
-    let Form(form) =
-        Form::<Pairs>::from_request(request, &()).await.map_err(|e| bad(e.body_text()))?;
-    Ok(first(form).or_else(|| first(query)))
+    pairs.extend(query);
+    let first = |name| pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
+    Ok(names.map(first))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! from outside (tenants, instances, addresses, zones) is escaped; pages work without scripts.
 
 mod answer;
+pub mod clients;
 pub mod ha_tracker;
 mod index;
 mod mode;
@@ -29,7 +30,7 @@ use crate::ingester::Ingester;
 use crate::ring::Ring;
 use crate::ring::lifecycler::LifecyclerHandle;
 
-/// Largest form that is read: one field with an instance's id or a mode.
+/// Largest form that is read: a field or two with an id or a mode.
 const FORM_BYTES_MAX: usize = 16 << 10;
 /// Pages made at once. A page of 600 members with their tokens takes some milliseconds and
 /// megabytes, and operators are few; the rest waits in line.

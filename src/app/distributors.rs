@@ -8,6 +8,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use super::{AppError, RING_LAST_GOOD_MS};
+use crate::admin::clients::ClientsSource;
 use crate::admin::{self, RingSource};
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -191,7 +192,7 @@ pub(super) fn start_distributor(
             Some(super::budgets::start(config, overrides, member, clock, registry, tasks, drain)?)
         }
     };
-    let pages = pages(config, overrides, member, &ha, clock);
+    let pages = pages(config, overrides, member, &ha, &budgets, clock);
     if config.distributor.overrides_exporter_enabled {
         let shown = Arc::clone(overrides);
         let read =
@@ -274,6 +275,7 @@ fn pages(
     overrides: &Arc<Overrides>,
     member: Option<&Member>,
     tracker: &Arc<HaTracker>,
+    budgets: &Option<Budgets>,
     clock: Clock,
 ) -> axum::Router {
     let limits = Arc::clone(overrides);
@@ -288,6 +290,11 @@ fn pages(
             clock,
         ),
     );
+    pages = pages.merge(admin::clients::router(ClientsSource {
+        budgets: budgets.clone(),
+        overrides: Arc::clone(overrides),
+        are_clients_known: config.client_identity.enabled,
+    }));
     if let Some(member) = member {
         pages = pages.merge(admin::ring_router("/distributor/ring", member.page(clock)));
     }

@@ -23,6 +23,8 @@ pub enum Command {
     Print(String),
     /// Ask a running instance for a tenant's series.
     Query(QueryArgs),
+    /// Ask a running gate for budgets of a tenant's clients.
+    Clients(ClientsArgs),
     /// Tell what another number of ingesters would do to tenants' limits.
     Plan(Box<PlanArgs>),
 }
@@ -39,6 +41,29 @@ pub struct QueryArgs {
     pub start: Option<String>,
     /// RFC 3339 or Unix seconds; absent is now.
     pub end: Option<String>,
+}
+
+/// What `freehold clients` is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientsArgs {
+    /// Host and port of the HTTP listener of any gate.
+    pub addr: String,
+    pub tenant: String,
+    pub ask: ClientsAsk,
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientsAsk {
+    /// Who has the least credit.
+    Top,
+    /// An empty client is the tenant itself.
+    Show {
+        client: String,
+    },
+    Reset {
+        client: String,
+    },
 }
 
 /// What `freehold plan` is told.
@@ -116,6 +141,7 @@ impl Command {
                 Ok(Self::Print(effective_yaml(&config)))
             }
             Some(("query", given)) => Ok(Self::Query(query_args(given))),
+            Some(("clients", given)) => Ok(Self::Clients(clients_args(given))),
             Some(("plan", given)) => Ok(Self::Plan(Box::new(plan_args(given)?))),
             _ => Ok(Self::Serve(Box::new(load::load(&settings(&matches)?)?))),
         }
@@ -246,6 +272,21 @@ fn query_args(given: &ArgMatches) -> QueryArgs {
     }
 }
 
+fn clients_args(given: &ArgMatches) -> ClientsArgs {
+    let (ask, given) = given.subcommand().expect("clap requires it");
+    let text = |name: &str| given.get_one::<String>(name).cloned().expect("required or default");
+    ClientsArgs {
+        addr: text("addr"),
+        tenant: text("tenant"),
+        ask: match ask {
+            "show" => ClientsAsk::Show { client: text("client") },
+            "reset" => ClientsAsk::Reset { client: text("client") },
+            _ => ClientsAsk::Top,
+        },
+        json: given.get_flag("json"),
+    }
+}
+
 fn clap_command() -> clap::Command {
     let defaults = flags::default_tree();
     let mut command = clap::Command::new("freehold")
@@ -256,6 +297,7 @@ fn clap_command() -> clap::Command {
         .override_usage(
             "freehold [-flag=value …]\n       freehold check-config FILE\n       \
              freehold query --tenant TENANT 'MATCHERS'\n       \
+             freehold clients top|show|reset --tenant TENANT [--client CLIENT]\n       \
              freehold plan --ring FILE|URL --counts FILE|URL --to N [-flag=value …]",
         )
         .help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\n{all-args}\n")
@@ -264,6 +306,7 @@ fn clap_command() -> clap::Command {
         .disable_help_subcommand(true)
         .subcommand(check_config_command())
         .subcommand(query_command())
+        .subcommand(clients_command())
         .subcommand(plan_command())
         .next_help_heading("General")
         .arg(config_file_arg());
@@ -381,12 +424,7 @@ fn query_command() -> clap::Command {
     clap::Command::new("query")
         .about("Print what a running instance holds of a tenant's series")
         .arg(option("tenant").required(true).value_name("TENANT").help("Whose series"))
-        .arg(
-            option("addr")
-                .value_name("HOST:PORT")
-                .default_value("127.0.0.1:8080")
-                .help("HTTP listener of the running instance"),
-        )
+        .arg(addr_arg())
         .arg(option("start").value_name("TIME").help("RFC 3339 or Unix seconds; default end - 1h"))
         .arg(option("end").value_name("TIME").help("RFC 3339 or Unix seconds; default now"))
         .arg(
@@ -394,4 +432,35 @@ fn query_command() -> clap::Command {
                 .required(true)
                 .help("A series selector, such as 'up{job=\"node\"}'"),
         )
+}
+
+fn clients_command() -> clap::Command {
+    let option = |name: &'static str| Arg::new(name).long(name);
+    let ask = |name: &'static str, about: &'static str| {
+        clap::Command::new(name)
+            .about(about)
+            .arg(option("tenant").required(true).value_name("TENANT").help("Whose clients"))
+            .arg(addr_arg())
+            .arg(option("json").action(ArgAction::SetTrue).help("The page as JSON"))
+    };
+    let client = || {
+        let help = "Which client, as the gateway names it; '' is the tenant itself";
+        option("client").required(true).value_name("CLIENT").help(help)
+    };
+    clap::Command::new("clients")
+        .about("Show who of a tenant's clients is at the limit, or reset a budget")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(ask("top", "The clients with the least credit, by all gates"))
+        .subcommand(ask("show", "What the owner of a budget says of it").arg(client()))
+        .subcommand(ask("reset", "Forgive what is owed of a budget").arg(client()))
+}
+
+fn addr_arg() -> Arg {
+    Arg::new("addr")
+        .long("addr")
+        .value_name("HOST:PORT")
+        .default_value("127.0.0.1:8080")
+        .help("HTTP listener of the running instance")
 }

@@ -401,6 +401,26 @@ fn query_takes_a_tenant_matchers_and_times() {
 }
 
 #[test]
+fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
+    let check = |arguments: &[&str], expect: ClientsAsk| match parse(arguments) {
+        Ok(Command::Clients(args)) => {
+            assert_eq!((args.tenant.as_str(), &args.ask), ("t", &expect));
+            (args.addr, args.json)
+        }
+        other => panic!("{arguments:?}: {other:?}"),
+    };
+    let found = check(&["clients", "top", "--tenant", "t"], ClientsAsk::Top);
+    assert_eq!(found, ("127.0.0.1:8080".to_owned(), false));
+    let show = ["clients", "show", "--tenant=t", "--client=-a b", "--json", "--addr=h:1"];
+    let found = check(&show, ClientsAsk::Show { client: "-a b".into() });
+    assert_eq!(found, ("h:1".to_owned(), true));
+    let own = ClientsAsk::Reset { client: String::new() };
+    check(&["clients", "reset", "--tenant", "t", "--client", ""], own);
+    assert!(refused(&["clients", "reset", "--tenant", "t"]).contains("--client"));
+    assert!(refused(&["clients", "top"]).contains("--tenant"));
+}
+
+#[test]
 fn every_row_of_the_table_sets_a_known_value_and_every_value_has_its_row() {
     let defaults = flags::default_tree();
     let mut names = HashSet::new();
@@ -445,6 +465,7 @@ fn the_example_files_are_good() {
     let expected = [
         ("freehold.yaml", Target::All),
         ("gate.yaml", Target::Distributor),
+        ("gates.yaml", Target::Distributor),
         ("sidecar.yaml", Target::Ingester),
     ];
     assert_eq!(checked, expected.map(|(name, target)| (name.into(), target)));

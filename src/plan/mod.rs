@@ -37,6 +37,7 @@ use growth::Growth;
 pub use growth::GrowthArgs;
 use input::TenantCount;
 use outlook::{Before, Outlook, Rules};
+pub(crate) use report::write_columns;
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]

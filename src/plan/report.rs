@@ -174,7 +174,8 @@ fn write_instances(out: &mut String, outlook: &Outlook) {
     write_columns(out, &rows);
 }
 
-fn write_columns(out: &mut String, rows: &[Vec<String>]) {
+/// Lines of one width each column, two spaces before each.
+pub(crate) fn write_columns(out: &mut String, rows: &[Vec<String>]) {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();

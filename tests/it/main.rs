@@ -16,6 +16,7 @@ mod cases_b;
 mod cases_e;
 mod cases_r;
 mod chaos;
+mod client_pages;
 mod cluster;
 mod cortex;
 mod distributor_answers;

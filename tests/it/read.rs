@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{BufMut as _, BytesMut};
 use freehold::app::App;
 use freehold::config::{Config, QueryArgs};
-use freehold::query::{self, QueryError};
+use freehold::query::{self, InstanceError, QueryError};
 use freehold::units::Millis;
 use freehold::wire::proto::{cortexpb, prometheus};
 use http::Request;
@@ -367,7 +367,8 @@ async fn what_cannot_be_answered_is_refused_with_its_reason() {
     let args = running.query("a", "up");
     running.app.stop().await.expect("stops");
     let gone = query::run(&args).await.expect_err("nobody is there");
-    assert!(matches!(gone, QueryError::NotRunning { .. }), "{gone}");
+    let is_gone = matches!(gone, QueryError::Instance(InstanceError::NotRunning { .. }));
+    assert!(is_gone, "{gone}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

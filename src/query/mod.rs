@@ -1,16 +1,18 @@
-//! `freehold query`: what a running instance holds of a tenant's series, printed for people.
+//! `freehold query`: what a running instance holds of a tenant's series, printed for people; and
+//! in `clients` what its distributors keep of budgets.
 //!
 //! Asks by remote read, so what is printed is what any reader gets. The output is bounded: the
 //! newest samples of the first series, and how many were left out.
+
+pub mod clients;
+mod instance;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use http_body_util::Full;
 
 use crate::clock::Clock;
 use crate::config::QueryArgs;
@@ -22,6 +24,8 @@ use crate::wire::histogram::{Count, Histogram};
 use crate::wire::remote_read::{self, Query, ReadSeries, RemoteReadError};
 use crate::wire::selector::{Selector, SelectorError};
 use crate::wire::timestamp;
+
+pub use instance::InstanceError;
 
 /// Time that is looked at unless told otherwise.
 const SPAN_MS: i64 = 3600 * 1000;
@@ -43,14 +47,10 @@ pub enum QueryError {
     Time { flag: &'static str, text: String },
     #[error("--tenant {tenant:?} cannot be sent in a header")]
     Tenant { tenant: String },
-    #[error("nothing answers at {addr}; start freehold, or name its HTTP listener by --addr")]
-    NotRunning { addr: String, source: std::io::Error },
-    #[error("no answer from {addr}; is it freehold's HTTP listener?")]
-    Http { addr: String, source: hyper::Error },
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
     #[error("{addr} did not answer within {PATIENCE:?}; ask for fewer series or less time")]
     TooSlow { addr: String },
-    #[error("the answer of {addr} broke off or has more than {ANSWER_BYTES_MAX} bytes")]
-    Body { addr: String },
     #[error("{addr} has no remote read; name freehold's HTTP listener by --addr")]
     NotFreehold { addr: String },
     #[error("{addr} refuses the query with status {status}: {text}")]
@@ -109,38 +109,14 @@ impl QueryArgs {
         tokio::time::timeout(PATIENCE, asking).await.map_err(late)?
     }
 
-    /// One request on its own connection.
     async fn exchange(&self, path: &str, kind: &str, body: Bytes) -> Result<Bytes, QueryError> {
-        let addr = self.addr.trim_start_matches("http://").trim_end_matches('/');
         let request = Request::post(path)
-            .header(header::HOST, addr)
             .header(header::CONTENT_TYPE, kind)
             .header(TENANT_HEADER, &self.tenant)
             .body(Full::new(body));
         let request = request.map_err(|_| QueryError::Tenant { tenant: self.tenant.clone() })?;
-        let unreachable = |source| QueryError::NotRunning { addr: self.addr.clone(), source };
-        let stream = TcpStream::connect(addr).await.map_err(unreachable)?;
-        let failed = |source| QueryError::Http { addr: self.addr.clone(), source };
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        let asking = async {
-            let response = sender.send_request(request).await.map_err(failed)?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|_| QueryError::Body { addr: self.addr.clone() })?.to_bytes();
-            self.judge(head.status, body)
-        };
-        let mut asking = std::pin::pin!(asking);
-        // The connection ends first only when the server closes it, and then the answer is there.
-        tokio::select! {
-            answer = asking.as_mut() => answer,
-            ended = connection => match asking.await {
-                Err(QueryError::Http { addr, source }) => {
-                    Err(QueryError::Http { addr, source: ended.err().unwrap_or(source) })
-                }
-                answer => answer,
-            },
-        }
+        let (status, body) = instance::exchange(&self.addr, request, ANSWER_BYTES_MAX).await?;
+        self.judge(status, body)
     }
 
     fn judge(&self, status: StatusCode, body: Bytes) -> Result<Bytes, QueryError> {

@@ -1,0 +1,300 @@
+//! What the pages about budgets show, and how it is come by.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::{Name, unknown, with_causes};
+use crate::clients::peers::{Budgets, Reset};
+use crate::clients::{AccountView, Kind, Terms};
+use crate::distributor::shared;
+use crate::limits::{IngestionRateStrategy, Overrides};
+
+/// Most clients of one page: what an operator reads, and the poorest stand first.
+pub const ROWS_MAX: usize = 100;
+
+/// Where nothing is kept over all distributors, and how that is changed.
+pub(super) const OFF: &str = "no budgets are kept over all distributors here; for those of clients start \
+                       every gate with -client-identity.enabled=true and set \
+                       client_identity_ingestion_rate_limit among the tenant's limits, for \
+                       tenants' own rates start them with \
+                       -distributor.ingestion-rate-limit-strategy=leased";
+const CLIENTS_OFF: &str = "clients have no budgets here: start every gate with \
+                           -client-identity.enabled=true";
+const NO_LIMIT: &str = "clients of this tenant have no limit: set \
+                        client_identity_ingestion_rate_limit among its limits";
+const SHADOW: &str = "shadow: clients of this tenant are not refused, only counted \
+                      (client_identity_ingestion_shadow)";
+const NOT_LEASED: &str = "the tenant's own rate is not kept over all distributors: start every \
+                          gate with -distributor.ingestion-rate-limit-strategy=leased";
+const TENANT_UNLIMITED: &str = "the tenant's own rate has no limit: set ingestion_rate";
+
+/// What the pages are made from.
+#[derive(Clone)]
+pub struct ClientsSource {
+    /// `None` where nothing is kept over all distributors.
+    pub budgets: Option<Budgets>,
+    pub overrides: Arc<Overrides>,
+    /// Requests are looked at for their client.
+    pub are_clients_known: bool,
+}
+
+/// Who is at the limit.
+#[derive(Debug, Default, Serialize, Deserialize, Template)]
+#[template(path = "clients.html", config = "src/admin/askama.toml")]
+pub struct ClientsPage {
+    pub enabled: bool,
+    /// What an operator should know of the numbers, or of why there are none.
+    pub notes: Vec<String>,
+    pub tenant: String,
+    /// What each client may, by the limits that this gate knows.
+    pub limit: Option<ClientLimit>,
+    /// The tenant's own budget, where it is kept over all distributors.
+    pub tenant_budget: Option<Row>,
+    /// Those that have spent anything lately, the poorest first.
+    pub clients: Vec<Row>,
+    /// Gates that did not answer; what they own is missing.
+    pub silent_gates: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientLimit {
+    /// Items per second.
+    pub rate: f64,
+    pub burst: u64,
+    /// Of one owner.
+    pub tracked_clients: u64,
+    pub shadow: bool,
+}
+
+/// One budget.
+#[derive(Debug, Default, Serialize, Deserialize, Template)]
+#[template(path = "client.html", config = "src/admin/askama.toml")]
+pub struct ClientPage {
+    pub enabled: bool,
+    pub notes: Vec<String>,
+    pub tenant: String,
+    /// Empty is the tenant's own budget.
+    pub client: String,
+    /// `None` where there is no limit.
+    pub budget: Option<Row>,
+}
+
+/// A budget at its owner.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Empty is the tenant's own budget.
+    pub client: String,
+    /// What the owner can give now; the whole burst while nothing is owed.
+    pub credit: f64,
+    pub burst: u64,
+    /// Items per second.
+    pub rate: f64,
+    /// The gate that keeps it.
+    pub owner: String,
+    /// Credit that other gates hold, and in how many leases.
+    pub leased: u64,
+    pub leases: usize,
+}
+
+/// What a reset did.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResetDone {
+    pub was_owed: bool,
+    /// Gates that did not answer: they may go on refusing the client for a second, and spend what
+    /// they have leased.
+    pub silent_gates: Vec<String>,
+}
+
+impl ClientsSource {
+    /// The page of nobody, with a form that asks for the tenant.
+    pub(super) fn unnamed(&self) -> ClientsPage {
+        ClientsPage {
+            enabled: self.budgets.is_some(),
+            notes: self.general_note().map(str::to_owned).into_iter().collect(),
+            ..ClientsPage::default()
+        }
+    }
+
+    pub(super) async fn list(&self, tenant: &str) -> Result<ClientsPage, Response> {
+        let name = Name::parse(tenant, "")?;
+        let mut page = ClientsPage { tenant: tenant.to_owned(), ..self.unnamed() };
+        let Some(budgets) = &self.budgets else { return Ok(page) };
+        if let Some(own) = self.own_terms(&name).ok().flatten() {
+            match budgets.show(name.key()).await {
+                Ok(shown) => {
+                    page.tenant_budget = Some(Row::new("", own, shown.owner, shown.account))
+                }
+                Err(error) => {
+                    page.notes.push(format!("the tenant's own budget: {}", with_causes(&error)));
+                }
+            }
+        }
+        if !self.are_clients_known {
+            return Ok(page);
+        }
+        let limits = Arc::clone(self.overrides.load().limits_of(tenant));
+        let (Some(terms), Some(budget)) = (shared::client_terms(&limits), limits.client_budget())
+        else {
+            page.notes.push(NO_LIMIT.to_owned());
+            return Ok(page);
+        };
+        if budget.is_shadow {
+            page.notes.push(SHADOW.to_owned());
+        }
+        page.limit = Some(ClientLimit {
+            rate: budget.rate,
+            burst: budget.burst,
+            tracked_clients: budget.tracked_clients_max,
+            shadow: budget.is_shadow,
+        });
+        let top = budgets.top(Kind::ClientWrites, tenant, ROWS_MAX).await;
+        let rows = top.accounts.into_iter().map(|(owner, account)| {
+            let client = account.client.clone();
+            Row::new(&client, terms, owner, Some(account))
+        });
+        page.clients = rows.collect();
+        page.silent_gates = top.silent.iter().map(|gate| gate.to_string()).collect();
+        Ok(page)
+    }
+
+    pub(super) async fn one(&self, tenant: &str, client: &str) -> Result<ClientPage, Response> {
+        let name = Name::parse(tenant, client)?;
+        let mut page = ClientPage {
+            enabled: self.budgets.is_some(),
+            tenant: tenant.to_owned(),
+            client: client.to_owned(),
+            ..ClientPage::default()
+        };
+        let Some(budgets) = &self.budgets else {
+            page.notes.push(OFF.to_owned());
+            return Ok(page);
+        };
+        let terms = match &name.client {
+            None => self.own_terms(&name).and_then(|terms| terms.ok_or(TENANT_UNLIMITED)),
+            Some(_) => self.client_terms(&name, &mut page.notes),
+        };
+        let terms = match terms {
+            Ok(terms) => terms,
+            Err(why) => {
+                page.notes.push(why.to_owned());
+                return Ok(page);
+            }
+        };
+        let shown = budgets.show(name.key()).await.map_err(|error| unknown(&error))?;
+        page.budget = Some(Row::new(client, terms, shown.owner, shown.account));
+        Ok(page)
+    }
+
+    fn general_note(&self) -> Option<&'static str> {
+        match (&self.budgets, self.are_clients_known) {
+            (None, _) => Some(OFF),
+            (Some(_), false) => Some(CLIENTS_OFF),
+            (Some(_), true) => None,
+        }
+    }
+
+    /// What the tenant itself may, `None` without a limit; or why that is not kept here.
+    fn own_terms(&self, name: &Name) -> Result<Option<Terms>, &'static str> {
+        let limits = self.overrides.load();
+        match limits.ingestion_rate_strategy() {
+            IngestionRateStrategy::Leased => Ok(shared::tenant_terms(limits.limits(&name.tenant))),
+            IngestionRateStrategy::Local | IngestionRateStrategy::Global => Err(NOT_LEASED),
+        }
+    }
+
+    /// What each client may, or why none is limited.
+    fn client_terms(&self, name: &Name, notes: &mut Vec<String>) -> Result<Terms, &'static str> {
+        if !self.are_clients_known {
+            return Err(CLIENTS_OFF);
+        }
+        let limits = self.overrides.load();
+        let limits = limits.limits(&name.tenant);
+        if limits.client_budget().is_some_and(|budget| budget.is_shadow) {
+            notes.push(SHADOW.to_owned());
+        }
+        shared::client_terms(limits).ok_or(NO_LIMIT)
+    }
+}
+
+impl ClientsPage {
+    fn link(&self, row: &Row) -> String {
+        query(&self.tenant, Some(&row.client))
+    }
+}
+
+impl ClientPage {
+    fn all(&self) -> String {
+        query(&self.tenant, None)
+    }
+}
+
+impl Row {
+    fn new(client: &str, terms: Terms, owner: Arc<str>, account: Option<AccountView>) -> Self {
+        let burst = terms.budget.burst;
+        let (credit, leased, leases) = match account {
+            None => (burst as f64, 0, 0),
+            Some(account) => (account.credit, account.leased, account.leases),
+        };
+        Self {
+            client: client.to_owned(),
+            credit,
+            burst,
+            rate: terms.budget.rate,
+            owner: owner.to_string(),
+            leased,
+            leases,
+        }
+    }
+
+    /// Nobody holds a credit of it.
+    fn is_used_up(&self) -> bool {
+        self.credit < 1.0 && self.leased == 0
+    }
+}
+
+impl From<Reset> for ResetDone {
+    fn from(reset: Reset) -> Self {
+        let silent_gates = reset.silent.iter().map(|gate| gate.to_string()).collect();
+        Self { was_owed: reset.was_owed, silent_gates }
+    }
+}
+
+/// What a link or a form says: `tenant=…&client=…`.
+pub fn query(tenant: &str, client: Option<&str>) -> String {
+    let mut pairs = form_urlencoded::Serializer::new(String::new());
+    pairs.append_pair("tenant", tenant);
+    if let Some(client) = client {
+        pairs.append_pair("client", client);
+    }
+    pairs.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_survives_in_a_link() {
+        assert_eq!(query("a-b", Some("CN=x y&é")), "tenant=a-b&client=CN%3Dx+y%26%C3%A9");
+        assert_eq!(query("a", None), "tenant=a");
+    }
+
+    #[test]
+    fn a_budget_that_nothing_is_owed_of_is_shown_full() {
+        let budget = crate::ratelimit::Budget { rate: 2.5, burst: 7 };
+        let terms = Terms { budget, tracked_max: 1 };
+        let row = |account| Row::new("c", terms, "gate-1".into(), account);
+        let full = row(None);
+        assert_eq!((full.credit, full.burst, full.rate, full.leases), (7.0, 7, 2.5, 0));
+        assert!(!full.is_used_up());
+        let account = |credit, leased| {
+            let client = "c".to_owned();
+            Some(AccountView { client, credit, leased, leases: usize::from(leased > 0) })
+        };
+        assert!(row(account(0.5, 0)).is_used_up());
+        assert!(!row(account(0.5, 3)).is_used_up(), "others still spend of it");
+    }
+}

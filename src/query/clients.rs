@@ -1,0 +1,224 @@
+//! `freehold clients`: who of a tenant is at the limit, one budget, its reset.
+//!
+//! Asks the page of any gate, which asks the owners; so the answer is the same wherever it is
+//! asked for.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::Full;
+use serde::de::DeserializeOwned;
+
+use super::instance::{self, InstanceError};
+use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, query};
+use crate::config::{ClientsArgs, ClientsAsk};
+use crate::plan::write_columns;
+
+/// How long the instance may take: it waits two seconds for each gate, one after the other twice.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest answer: a hundred rows with the longest names are 60 KB.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+const PAGE: &str = "/distributor/clients";
+
+/// Why there is nothing to print.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientsError {
+    #[error("--tenant or --client cannot be sent")]
+    Names,
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    #[error("{addr} did not answer within {PATIENCE:?}")]
+    TooSlow { addr: String },
+    #[error(
+        "{addr} has no page of budgets; name the HTTP listener of a freehold with a distributor \
+         (-target=distributor or all) by --addr"
+    )]
+    NoPage { addr: String },
+    #[error("{addr} refuses with status {status}: {text}")]
+    Refused { addr: String, status: u16, text: String },
+    #[error("{addr}: {text}")]
+    Off { addr: String, text: String },
+    #[error("cannot read the answer of {addr}")]
+    Answer { addr: String, source: serde_json::Error },
+}
+
+/// Asks a running instance and returns what to print.
+pub async fn run(args: &ClientsArgs) -> Result<String, ClientsError> {
+    let ClientsArgs { tenant, json, .. } = args;
+    match &args.ask {
+        ClientsAsk::Top => {
+            let (page, text): (ClientsPage, _) = args.get(&query(tenant, None)).await?;
+            args.check_on(page.enabled, &page.notes)?;
+            Ok(if *json { text } else { print_top(&page) })
+        }
+        ClientsAsk::Show { client } => {
+            let (page, text): (ClientPage, _) = args.get(&query(tenant, Some(client))).await?;
+            args.check_on(page.enabled, &page.notes)?;
+            Ok(if *json { text } else { print_one(&page) })
+        }
+        ClientsAsk::Reset { client } => {
+            let form = query(tenant, Some(client));
+            let request = Request::post(format!("{PAGE}/reset"))
+                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+            let (done, text) = args.send(request, form.into()).await?;
+            Ok(if *json { text } else { print_reset(&done) })
+        }
+    }
+}
+
+impl ClientsArgs {
+    async fn get<T: DeserializeOwned>(&self, query: &str) -> Result<(T, String), ClientsError> {
+        self.send(Request::get(format!("{PAGE}?{query}")), Bytes::new()).await
+    }
+
+    /// What the instance says, and the text of it.
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: http::request::Builder,
+        body: Bytes,
+    ) -> Result<(T, String), ClientsError> {
+        let request = request.header(header::ACCEPT, "application/json").body(Full::new(body));
+        let request = request.map_err(|_| ClientsError::Names)?;
+        let asking = instance::exchange(&self.addr, request, ANSWER_BYTES_MAX);
+        let late = |_| ClientsError::TooSlow { addr: self.addr.clone() };
+        let (status, body) = tokio::time::timeout(PATIENCE, asking).await.map_err(late)??;
+        let addr = self.addr.clone();
+        let mut text = String::from_utf8_lossy(&body).trim_end().to_owned();
+        match status {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                return Err(ClientsError::NoPage { addr });
+            }
+            status => return Err(ClientsError::Refused { addr, status: status.as_u16(), text }),
+        }
+        let told = serde_json::from_str(&text);
+        let told = told.map_err(|source| ClientsError::Answer { addr, source })?;
+        text.push('\n');
+        Ok((told, text))
+    }
+
+    /// Where budgets are off there is nothing to see, and the instance says how to change that.
+    fn check_on(&self, is_on: bool, notes: &[String]) -> Result<(), ClientsError> {
+        match is_on {
+            true => Ok(()),
+            false => Err(ClientsError::Off { addr: self.addr.clone(), text: notes.join("; ") }),
+        }
+    }
+}
+
+fn print_top(page: &ClientsPage) -> String {
+    let mut out = String::new();
+    if let Some(limit) = &page.limit {
+        let _ = writeln!(
+            out,
+            "Each client of {}: {} items a second over all distributors, {} at once",
+            page.tenant, limit.rate, limit.burst
+        );
+    }
+    print_notes(&mut out, &page.notes);
+    if !page.silent_gates.is_empty() {
+        let gates = page.silent_gates.join(" ");
+        let _ = writeln!(out, "no answer from {gates}: what they own is missing");
+    }
+    let rows: Vec<_> = page.tenant_budget.iter().chain(&page.clients).collect();
+    print_rows(&mut out, &rows);
+    if page.limit.is_some() && page.clients.is_empty() {
+        out.push_str("no client owes anything\n");
+    }
+    out
+}
+
+fn print_one(page: &ClientPage) -> String {
+    let mut out = String::new();
+    print_notes(&mut out, &page.notes);
+    print_rows(&mut out, &Vec::from_iter(&page.budget));
+    out
+}
+
+fn print_reset(done: &ResetDone) -> String {
+    let mut out = match done.was_owed {
+        true => "forgiven: the budget is full again\n".to_owned(),
+        false => "nothing was owed\n".to_owned(),
+    };
+    if !done.silent_gates.is_empty() {
+        let gates = done.silent_gates.join(" ");
+        let _ = writeln!(
+            out,
+            "no answer from {gates}: they may refuse for another second, and spend what they have \
+             leased"
+        );
+    }
+    out
+}
+
+fn print_notes(out: &mut String, notes: &[String]) {
+    for note in notes {
+        let _ = writeln!(out, "{note}");
+    }
+}
+
+fn print_rows(out: &mut String, rows: &[&Row]) {
+    if rows.is_empty() {
+        return;
+    }
+    let heading = ["client", "credit", "burst", "rate", "owner", "leased", "leases"];
+    let mut table = vec![heading.map(str::to_owned).to_vec()];
+    table.extend(rows.iter().map(|row| {
+        let client = if row.client.is_empty() { "(the tenant itself)" } else { &row.client };
+        vec![
+            client.to_owned(),
+            format!("{:.1}", row.credit),
+            row.burst.to_string(),
+            row.rate.to_string(),
+            row.owner.clone(),
+            row.leased.to_string(),
+            row.leases.to_string(),
+        ]
+    }));
+    write_columns(out, &table);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(client: &str, credit: f64) -> Row {
+        let owner = "gate-1".to_owned();
+        Row { client: client.to_owned(), credit, burst: 20, rate: 2.5, owner, leased: 4, leases: 1 }
+    }
+
+    #[test]
+    fn a_table_names_what_is_known_and_who_is_silent() {
+        let page = ClientsPage {
+            enabled: true,
+            notes: vec!["a note".to_owned()],
+            tenant: "t".to_owned(),
+            limit: None,
+            tenant_budget: Some(row("", 20.0)),
+            clients: vec![row("CN=a b", 0.25)],
+            silent_gates: vec!["gate-2".to_owned(), "gate-3".to_owned()],
+        };
+        let expect = "\
+a note
+no answer from gate-2 gate-3: what they own is missing
+  client               credit  burst  rate  owner   leased  leases
+  (the tenant itself)  20.0    20     2.5   gate-1  4       1
+  CN=a b               0.2     20     2.5   gate-1  4       1
+";
+        assert_eq!(print_top(&page), expect);
+    }
+
+    #[test]
+    fn a_reset_says_what_it_did() {
+        let done = ResetDone { was_owed: false, silent_gates: Vec::new() };
+        assert_eq!(print_reset(&done), "nothing was owed\n");
+        let done = ResetDone { was_owed: true, silent_gates: vec!["gate-2".to_owned()] };
+        let expect = "\
+forgiven: the budget is full again
+no answer from gate-2: they may refuse for another second, and spend what they have leased
+";
+        assert_eq!(print_reset(&done), expect);
+    }
+}
