@@ -116,33 +116,34 @@ impl Gates {
 
 #[test]
 fn case_r2_the_time_of_the_next_credit_stays_while_a_debt_is_asked_about() {
-    let gates = Gates::new(2, OwnerLost::Deny);
     let (key, terms) = (client("w"), terms(1.0, 10));
-    for at in [gates.owner(key), gates.other(key)] {
-        let name = format!("w{at}");
-        let key = client(&name);
+    // Asked at the owner, and elsewhere.
+    for place in [Gates::owner, Gates::other] {
+        let gates = Gates::new(2, OwnerLost::Deny);
+        let at = place(&gates, key);
         assert_eq!(gates.charge(gates.owner(key), key, 10, terms, BEGIN), None);
-        // All the while somebody asks for the whole burst, at the owner or elsewhere.
         let mut due = HashSet::new();
         for step in 0..40 {
-            let now_ns = BEGIN + step * SECOND / 4 - 1;
-            if let Some(refusal) = gates.charge(at, key, 10, terms, now_ns.max(BEGIN)) {
+            let now_ns = BEGIN + step * SECOND / 4;
+            if let Some(refusal) = gates.charge(at, key, 10, terms, now_ns) {
                 let wait_ns = refusal.wait_ns.expect("it comes back");
                 // To the millisecond, since waits are rounded up.
-                due.insert((now_ns.max(BEGIN) + wait_ns as i64 - BEGIN + 500_000) / 1_000_000);
+                due.insert((now_ns + wait_ns as i64 - BEGIN + 500_000) / 1_000_000);
             }
         }
         assert_eq!(due, HashSet::from([10_000]), "gate {at}");
-        assert_eq!(gates.charge(at, key, 10, terms, BEGIN + 10 * SECOND), None, "it is refilled");
+        // Credits are doubles, and forty looks have rounded them.
+        let now_ns = BEGIN + 10 * SECOND + 1000;
+        assert_eq!(gates.charge(at, key, 10, terms, now_ns), None, "it is refilled");
     }
 }
 
 #[test]
 fn case_r6_the_wait_is_that_for_all_credits_that_are_missing() {
-    let gates = Gates::new(2, OwnerLost::Deny);
-    let terms = terms(2.0, 10);
-    for (at, name) in [(0, "a"), (1, "b")] {
-        let key = client(name);
+    let (key, terms) = (client("w"), terms(2.0, 10));
+    for place in [Gates::owner, Gates::other] {
+        let gates = Gates::new(2, OwnerLost::Deny);
+        let at = place(&gates, key);
         assert_eq!(gates.charge(gates.owner(key), key, 5, terms, BEGIN), None);
         let refusal = gates.charge(at, key, 10, terms, BEGIN).expect("five are missing");
         let wait_ms = refusal.wait_ns.expect("it comes back") / 1_000_000;

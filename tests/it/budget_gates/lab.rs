@@ -13,7 +13,7 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::process::{Freehold, wait_for};
+use crate::process::{Freehold, now_ms, wait_for};
 use crate::ring_stores::fake_consul::{FakeConsul, TOKEN};
 
 const TENANT: &str = "team";
@@ -140,9 +140,10 @@ async fn upstream() -> (SocketAddr, JoinSet<()>) {
 
 /// A write of one series with so many samples.
 pub fn body(samples: u64) -> Bytes {
+    let now_ms = now_ms();
     let sample = |at: u64| cortexpb::Sample {
         value: at as f64,
-        timestamp_ms: 1_800_000_000_000 + at as i64,
+        timestamp_ms: now_ms - at as i64,
         ..Default::default()
     };
     let series = cortexpb::TimeSeries {

@@ -9,6 +9,7 @@ mod hammer;
 mod lab;
 mod leased;
 mod loss;
+mod shadow;
 
 use std::time::{Duration, Instant};
 
