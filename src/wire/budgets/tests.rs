@@ -143,8 +143,11 @@ fn items() -> impl Strategy<Value = Item> {
     let wish = (credits(), credits(), credits());
     let refund = (credits(), 0..=i64::MAX).prop_map(|(credits, age_ns)| Refund { credits, age_ns });
     let (holding, refund) = (proptest::option::of(credits()), proptest::option::of(refund));
-    (keys(), wish, holding, refund).prop_map(|(key, (spend, want, least), holding, refund)| {
-        Item { key, wish: Wish { spend, want, least }, holding, refund }
+    (keys(), wish, holding, refund).prop_map(|(key, (spend, want, least), holding, refund)| Item {
+        key,
+        wish: Wish { spend, want, least },
+        holding,
+        refund,
     })
 }
 
