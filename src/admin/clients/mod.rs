@@ -21,7 +21,7 @@ use super::{FORM_BYTES_MAX, PAGES_AT_ONCE_MAX, answer};
 use crate::clients::Key;
 use crate::clients::peers::InspectError;
 use crate::distributor::shared;
-use crate::tenant::{ClientId, TenantId};
+use crate::tenant::{ClientId, ClientIdError, TenantId, TenantIdError};
 use page::OFF;
 
 pub use page::{ClientLimit, ClientPage, ClientsPage, ClientsSource, ResetDone, Row, query};
@@ -46,6 +46,17 @@ struct Name {
     tenant: TenantId,
     /// `None` is the tenant's own.
     client: Option<ClientId>,
+}
+
+/// Why nobody is called that. The texts are those that senders get.
+#[derive(Debug, thiserror::Error)]
+enum NameError {
+    #[error("name the tenant: ?tenant=")]
+    NoTenant,
+    #[error(transparent)]
+    Tenant(#[from] TenantIdError),
+    #[error(transparent)]
+    Client(#[from] ClientIdError),
 }
 
 /// The pages' routes.
@@ -129,17 +140,15 @@ async fn forgiven(source: &ClientsSource, request: Request) -> Result<(Name, Res
 }
 
 impl Name {
-    fn parse(tenant: &str, client: &str) -> Result<Self, Response> {
-        let bad = |what: &dyn Error| answer::error(400, &what.to_string());
-        let tenant = match tenant {
-            "" => return Err(answer::error(400, "name the tenant: ?tenant=")),
-            tenant => TenantId::parse(tenant).map_err(|error| bad(&error))?,
-        };
+    fn parse(tenant: &str, client: &str) -> Result<Self, NameError> {
+        if tenant.is_empty() {
+            return Err(NameError::NoTenant);
+        }
         let client = match client {
             "" => None,
-            client => Some(ClientId::parse(client).map_err(|error| bad(&error))?),
+            client => Some(ClientId::parse(client)?),
         };
-        Ok(Self { tenant, client })
+        Ok(Self { tenant: TenantId::parse(tenant)?, client })
     }
 
     fn key(&self) -> Key<'_> {
@@ -152,6 +161,12 @@ impl Name {
     fn query(&self) -> String {
         let client = self.client.as_ref().map_or("", ClientId::as_str);
         query(self.tenant.as_str(), Some(client))
+    }
+}
+
+impl From<NameError> for Response {
+    fn from(error: NameError) -> Self {
+        answer::error(400, &error.to_string())
     }
 }
 
