@@ -89,3 +89,43 @@ async fn case_f14_an_owner_that_is_killed_costs_one_more_budget_at_most_and_nobo
         assert_eq!(decisions(gate, "lost").await, lost, "the ring has healed");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_f14_an_owner_that_leaves_under_load_gives_no_second_burst() {
+    const RATE: u64 = 1000;
+    const BURST: u64 = 20_000;
+    const SAMPLES: u64 = 100;
+    let _alone = ALONE.lock().await;
+    let flags = ["-client-identity.enabled", "-client-identity.owner-timeout=2s"];
+    let lab = Lab::start(3, &limits_of_clients(RATE, BURST, 1000), &flags).await;
+    let mut loads = Vec::new();
+    for (owner, times) in [(0, 4.0), (1, 0.5), (2, 0.5)] {
+        loads.push(Load {
+            client: Some(lab.client_of(owner, &format!("of-{owner}")).await),
+            gates: vec![1, 2],
+            requests_per_s: times * RATE as f64 / SAMPLES as f64,
+            samples: SAMPLES,
+        });
+    }
+    // Its burst is spent before the owner goes, and would be worth ten seconds and more again.
+    let driver = lab.driver();
+    let leaving = async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let id = lab.gates[0].process.id().to_string();
+        let told = std::process::Command::new("kill").args(["-TERM", &id]).status();
+        assert!(told.expect("kill").success());
+    };
+    let (told, ()) = tokio::join!(driver.run(&loads, seconds(14, 24)), leaving);
+    let admitted = with(200, &told[0]) as u64 * SAMPLES;
+    let may = BURST as f64 + RATE as f64 * last_at(&told[0]).as_secs_f64();
+    println!("of the one that left: {admitted} of {may:.0}");
+    // What an heir may give that was told nothing is a second's worth.
+    assert!(admitted as f64 <= may + RATE as f64, "{admitted} of {may}");
+    assert!(admitted as f64 >= 0.9 * may, "{admitted} of {may}");
+    for (owner, told) in told.iter().enumerate().skip(1) {
+        assert_eq!(with(200, told), told.len(), "gate {owner} is there: {told:?}");
+    }
+    let handed = lab.gates[1].metric("freehold_client_taken_over_total").await.expect("a count")
+        + lab.gates[2].metric("freehold_client_taken_over_total").await.expect("a count");
+    println!("accounts that have arrived: {handed}");
+}
