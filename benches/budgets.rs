@@ -6,7 +6,7 @@
 //! on loopback; 96 bytes per tracked client, its name aside. Rival: the bucket of a tenant, which
 //! one process keeps for itself, in the same rounds.
 //!
-//! `cargo bench --bench budgets`; `--test` only proves that it runs.
+//! `cargo bench --bench budgets`; without cargo bench's own flag it only proves that it runs.
 #![expect(clippy::disallowed_methods, reason = "a bench measures time, and drives its tasks")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -69,7 +69,7 @@ const HELD: u64 = 1_000_000;
 const DECISIONS: usize = TENANTS * CLIENTS;
 
 fn main() {
-    let is_test = std::env::args().any(|argument| argument == "--test");
+    let is_test = !std::env::args().any(|argument| argument == "--bench");
     let rounds = if is_test { 1 } else { 15 };
     let names = Names::new();
     decisions(&names, rounds);
@@ -100,12 +100,15 @@ impl Names {
     }
 
     fn keys<'a>(&'a self, tenants: &'a [TenantId]) -> impl Iterator<Item = Key<'a>> {
-        let names = (0..DECISIONS).map(|at| &self.text[at * NAME_BYTES..][..NAME_BYTES]);
-        names.zip(&self.tenants).map(|(client, tenant)| Key {
+        (0..DECISIONS).map(move |at| self.key(at, tenants))
+    }
+
+    fn key<'a>(&'a self, at: usize, tenants: &'a [TenantId]) -> Key<'a> {
+        Key {
             kind: Kind::ClientWrites,
-            tenant: tenants[usize::from(*tenant)].as_str(),
-            client,
-        })
+            tenant: tenants[usize::from(self.tenants[at])].as_str(),
+            client: &self.text[at * NAME_BYTES..][..NAME_BYTES],
+        }
     }
 }
 
@@ -154,14 +157,36 @@ fn holder(names: &Names, tenants: &[TenantId]) -> Gate<()> {
     holder
 }
 
-/// Time of each thread's decisions, in ns per decision, the slowest thread's.
-fn on_threads(threads: usize, decide: impl Fn() + Sync) -> f64 {
+/// Who is met: all in turn, which are more than caches hold, or a thousand of them again and again.
+#[derive(Clone, Copy)]
+enum Met {
+    All,
+    Thousand,
+}
+
+impl Met {
+    /// The number of the client that a thread meets in its turn; threads are apart.
+    fn at(self, turn: usize, thread: usize) -> usize {
+        let begin = thread * DECISIONS / 2;
+        match self {
+            Self::All => (begin + turn) % DECISIONS,
+            Self::Thousand => begin + turn % 1000,
+        }
+    }
+}
+
+/// Time of each thread's decisions, in ns per decision, the slowest thread's. `decide` gets the
+/// number of a client and the time.
+fn on_threads(threads: usize, met: Met, decide: impl Fn(usize, i64) + Sync) -> f64 {
     std::thread::scope(|scope| {
+        let decide = &decide;
         let running: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| {
+            .map(|thread| {
+                scope.spawn(move || {
                     let began = Instant::now();
-                    decide();
+                    for turn in 0..DECISIONS {
+                        decide(met.at(turn, thread), 1000 * MS + STEP_NS * turn as i64);
+                    }
                     began.elapsed().as_nanos() as f64 / DECISIONS as f64
                 })
             })
@@ -171,57 +196,55 @@ fn on_threads(threads: usize, decide: impl Fn() + Sync) -> f64 {
     })
 }
 
+/// By the number of threads, and whom they meet.
+const RUNS: [(usize, Met); 4] =
+    [(1, Met::All), (2, Met::All), (1, Met::Thousand), (2, Met::Thousand)];
+
 fn decisions(names: &Names, rounds: usize) {
     let tenants = tenants();
     let own = gate("owner", "owner");
     let limiter = TenantLimiter::new(RECHECK_PERIOD);
+    let rivals: Vec<TenantId> =
+        names.keys(&tenants).map(|key| TenantId::parse(key.client).expect("valid")).collect();
     let budget = || rich().budget;
     let (mut of_leases, mut of_accounts, mut of_tenants) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         // Leases are of one age in every round, whatever the rounds before took.
         let holder = holder(names, &tenants);
-        let leased = |threads| {
-            let ns = on_threads(threads, || decide_all(&holder, names, &tenants));
-            assert_eq!(holder.counts(1000 * MS).asked, 2 * DECISIONS as u64, "nobody asked");
-            ns
+        let by = |gate: &Gate<()>, at: usize, now_ns: i64| {
+            let key = names.key(at, &tenants);
+            let decision = gate.decide(black_box(key), 1, rich(), now_ns);
+            assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
         };
-        of_leases.push([leased(1), leased(2)]);
-        decide_all(&own, names, &tenants);
-        of_accounts
-            .push([1, 2].map(|count| on_threads(count, || decide_all(&own, names, &tenants))));
-        of_tenants.push([1, 2].map(|count| {
-            on_threads(count, || {
-                let mut now_ns = 1000 * MS;
-                for at in &names.tenants {
-                    now_ns += STEP_NS;
-                    let tenant = &tenants[usize::from(*at)];
-                    black_box(limiter.take(tenant, 1, now_ns, budget).is_ok());
-                }
-            })
-        }));
+        names.keys(&tenants).for_each(|key| drop(own.decide(key, 1, rich(), 1000 * MS)));
+        let take = |at: usize, now_ns| {
+            black_box(limiter.take(&rivals[at], 1, now_ns, budget).is_ok());
+        };
+        (0..DECISIONS).for_each(|at| take(at, 1000 * MS));
+        of_leases.push(
+            RUNS.map(|(threads, met)| {
+                on_threads(threads, met, |at, now_ns| by(&holder, at, now_ns))
+            }),
+        );
+        let counts = holder.counts(1000 * MS);
+        assert_eq!((counts.asked, counts.renewals), (2 * DECISIONS as u64, 0), "nobody asked");
+        of_accounts.push(
+            RUNS.map(|(threads, met)| on_threads(threads, met, |at, now_ns| by(&own, at, now_ns))),
+        );
+        of_tenants.push(RUNS.map(|(threads, met)| on_threads(threads, met, take)));
     }
-    println!(
-        "a decision, {DECISIONS} clients of {TENANTS} tenants, ns (least of {rounds} rounds):"
-    );
+    println!("a decision among {DECISIONS} clients of {TENANTS} tenants, ns, median (least):");
+    println!("                            all in turn: 1 thread, 2     a thousand: 1 thread, 2");
     for (name, times, bar) in [
         ("on a held lease", &of_leases, "bar 150"),
         ("by an own account", &of_accounts, ""),
-        ("rival: a tenant's bucket", &of_tenants, ""),
+        ("rival: as many tenants' own", &of_tenants, ""),
     ] {
-        let [one, two] = [0, 1].map(|at| spread(times.iter().map(|round| round[at])));
-        println!(
-            "  {name:<25} {:4.0} ({:.0}) on one thread, {:4.0} ({:.0}) on each of two  {bar}",
-            one.1, one.0, two.1, two.0
-        );
-    }
-}
-
-fn decide_all(gate: &Gate<()>, names: &Names, tenants: &[TenantId]) {
-    let mut now_ns = 1000 * MS;
-    for key in names.keys(tenants) {
-        now_ns += STEP_NS;
-        let decision = gate.decide(black_box(key), 1, rich(), now_ns);
-        assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
+        let [a, b, c, d] = [0, 1, 2, 3].map(|at| {
+            let (median, least) = spread(times.iter().map(|round| round[at]));
+            format!("{median:4.0} ({least:.0})")
+        });
+        println!("  {name:<27} {a:>11}  {b:>11}  {c:>11}  {d:>11}  {bar}");
     }
 }
 

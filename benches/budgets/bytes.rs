@@ -22,6 +22,28 @@ pub fn report() {
     println!("  the most after a sweep of 25 to 1600 without a bound: {worst:.1} at {at}");
     let (filled, swept) = bytes(1000, 1000, 20_000);
     println!("  1000 and the ghosts of 20,000 that went in debt: {filled:.1}, swept {swept:.1}");
+    after_one_shots([2000, 10_000, 100_000, 1_000_000]);
+}
+
+/// What an owner has allocated after so many names of one request each, at a bound of 1000.
+fn after_one_shots(names: impl IntoIterator<Item = usize>) {
+    let terms = Terms { budget: Budget { rate: 1.0, burst: 1000 }, tracked_max: 1000 };
+    let gate = gate("owner", "owner");
+    let before_bytes = BYTES.load(Ordering::Relaxed);
+    let mut came = 0;
+    for names in names {
+        while came < names {
+            let client = format!("client-{came:09}");
+            let key = Key { kind: Kind::ClientWrites, tenant: "tenant-0", client: &client };
+            let decision = gate.decide(key, 100, terms, 1000 * MS + came as i64);
+            assert!(matches!(decision, Decision::Admitted(_)), "{decision:?}");
+            came += 1;
+        }
+        println!(
+            "  in all after {names:>7} names: {}",
+            BYTES.load(Ordering::Relaxed) - before_bytes
+        );
+    }
 }
 
 /// Per client, when all have come and after a sweep that finds all in debt.

@@ -106,7 +106,7 @@ async fn waits_of(budgets: &Budgets, at_once: usize, waits: usize) -> Vec<Durati
         let budgets = budgets.clone();
         running.spawn(async move {
             let mut times = Vec::new();
-            for number in 0..waits / at_once {
+            for number in 0..(waits / at_once).max(1) {
                 let client = format!("client-{at_once}-{asker}-{number}");
                 let key = Key { kind: Kind::ClientWrites, tenant: "tenant-0", client: &client };
                 let began = Instant::now();

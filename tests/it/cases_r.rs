@@ -13,6 +13,8 @@ use freehold::clients::{
 };
 use freehold::ratelimit::Budget;
 
+use super::process::is_long;
+
 const SECOND: i64 = 1_000_000_000;
 /// Long after the gates have learned what there was before them.
 const BEGIN: i64 = 100 * SECOND;
@@ -243,6 +245,42 @@ fn case_f12_a_client_of_two_tenants_has_two_budgets() {
         // Over all gates together.
         let admitted = (0..90).filter(|at| gates.charge(at % 3, key, 1, terms, BEGIN).is_none());
         assert_eq!(admitted.count(), 30, "{tenant}");
+    }
+}
+
+#[test]
+fn case_r40_a_million_names_leave_neighbours_their_budgets_and_debtors_their_debts() {
+    let names = if is_long() { 1_000_000 } else { 50_000 };
+    let gates = Gates::new(3, OwnerLost::Deny);
+    let terms = terms(10.0, 10_000);
+    for _ in 0..100 {
+        gates.charge(0, client("debtor"), 100, terms, BEGIN);
+    }
+    assert!(gates.charge(0, client("debtor"), 100, terms, BEGIN).is_some(), "all is spent");
+    let mut now_ns = BEGIN;
+    for number in 0..names {
+        // Two thousand names a second, and between them one who uses half of its rate.
+        now_ns += SECOND / 2000;
+        let name = format!("once-{number}");
+        assert_eq!(gates.charge(number % 3, client(&name), 100, terms, now_ns), None, "{name}");
+        if number % 2000 == 0 {
+            let well = client("well-behaved");
+            assert_eq!(gates.charge(number / 2000 % 3, well, 5, terms, now_ns), None);
+        }
+        if number % 10_000 == 0 {
+            gates.gates.iter().for_each(|gate| gate.sweep(now_ns));
+        }
+    }
+    for gate in &gates.gates {
+        let counts = gate.counts(now_ns);
+        assert!(counts.owner.accounts <= 1000 && counts.owner.evictions.in_debt > 0, "{counts:?}");
+        // What is known of others' clients is what came in the last seconds.
+        assert!(counts.known <= 11 * 2000, "{counts:?}");
+    }
+    let earned = (now_ns - BEGIN) as u64 / SECOND as u64 * 10;
+    for at in 0..3 {
+        let refused = gates.charge(at, client("debtor"), earned + 100, terms, now_ns);
+        assert!(refused.is_some(), "gate {at}: more than it can have earned");
     }
 }
 
