@@ -12,14 +12,15 @@ use tokio::time::MissedTickBehavior;
 use super::AppError;
 use super::distributors::Member;
 use crate::clients::key::KEY_SECRET_BYTES;
-use crate::clients::peers::{Budgets, BudgetsSetup, connector};
+use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, connector};
 use crate::clients::{GateSettings, KeyHasher};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::{owners, shared};
 use crate::exposition::{AtScrape, Families};
 use crate::limits::{IngestionRateStrategy, Overrides};
-use crate::ring::Ring;
+use crate::ring::model::InstanceState;
+use crate::ring::{Ring, RingSnapshot};
 use crate::server::drain::Drain;
 use crate::tls;
 use crate::upstream::config::UpstreamConfig;
@@ -27,6 +28,8 @@ use crate::upstream::config::UpstreamConfig;
 /// How often the ring is looked at. Watches bring a change at once, and gates agree on owners some
 /// moments after this.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// How often a gate that leaves looks whether its ring shows that.
+const LEAVING_LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// How often idle budgets are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 /// Longest secret of `-client-identity.secret-file`; more says nothing more.
@@ -99,6 +102,19 @@ pub(super) fn start(
 /// Hands all accounts over to those who own them in a ring without us.
 pub(super) async fn leave(budgets: &Budgets, member: &Member, config: &Config) {
     let overdue_ms = config.client_identity.owner_overdue.0;
+    // What we have written to the store comes back by the watch; a map with us in it would keep
+    // all accounts here.
+    let mut looks = tokio::time::interval(LEAVING_LOOK_PERIOD);
+    let is_still_active = |ring: &RingSnapshot| {
+        let us = ring.members().iter().find(|one| one.id == *member.id());
+        us.is_some_and(|us| us.state == InstanceState::Active)
+    };
+    let seen = async {
+        while is_still_active(&member.ring().load()) {
+            looks.tick().await;
+        }
+    };
+    let _ = tokio::time::timeout(HAND_OVER_WITHIN, seen).await;
     let ring = member.ring().load();
     budgets.publish(owners::owner_map(&ring, member.id(), overdue_ms), &owners::addresses(&ring));
     budgets.leave().await;

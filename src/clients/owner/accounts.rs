@@ -200,8 +200,10 @@ impl Accounts {
         };
         let at = self.entries.len() as u32;
         if self.entries.len() == self.entries.capacity() {
-            // An eighth at a time: with a power of two a full table could be half air.
-            self.entries.reserve_exact((self.entries.len() / 8).max(4));
+            // An eighth at a time, and no more than there may be: with a power of two a full table
+            // could be half air.
+            let room = self.terms.tracked_max.saturating_sub(self.entries.len()).max(1);
+            self.entries.reserve_exact((self.entries.len() / 8).max(4).min(room));
         }
         self.entries.push(Entry {
             client: client.into(),

@@ -127,5 +127,6 @@ async fn case_f14_an_owner_that_leaves_under_load_gives_no_second_burst() {
     }
     let handed = lab.gates[1].metric("freehold_client_taken_over_total").await.expect("a count")
         + lab.gates[2].metric("freehold_client_taken_over_total").await.expect("a count");
+    assert!(handed >= 1.0, "no account has arrived");
     println!("accounts that have arrived: {handed}");
 }
