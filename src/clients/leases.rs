@@ -7,8 +7,10 @@
 //! The last part of the newest lease is a standing reserve: it is spent only while the owner
 //! cannot be reached. It is credit like any other, so it is always inside the owner's invariant.
 
+use std::hash::BuildHasher as _;
+
 use crossbeam::utils::CachePadded;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::account::{LEASE_NS, Wish};
 use super::key::{Key, KeyHash, OwnedKey};
@@ -60,6 +62,16 @@ const IDLE_NS: i64 = 2 * LEASE_NS;
 #[derive(Debug)]
 pub struct Leases {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Seeded by chance in each process.
+    names: DefaultHashBuilder,
+}
+
+/// What an entry is found by. Names themselves are not compared, which would wait for two more
+/// places in memory: nobody who does not know this process' seed finds two that are alike in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    hash: KeyHash,
+    check: u64,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +83,7 @@ struct Shard {
 
 #[derive(Debug)]
 struct Entry {
-    hash: KeyHash,
+    name: Name,
     key: OwnedKey,
     /// The oldest first.
     leases: [Lease; LEASES_MAX],
@@ -150,7 +162,7 @@ pub enum Spent {
 impl Default for Leases {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default())));
-        Self { shards: shards.collect() }
+        Self { shards: shards.collect(), names: DefaultHashBuilder::default() }
     }
 }
 
@@ -158,11 +170,12 @@ impl Leases {
     /// Spends `n` from a lease.
     #[inline]
     pub fn spend(&self, key: Key<'_>, hash: KeyHash, n: u64, now_ns: i64) -> Spent {
+        let name = self.name(key, hash);
         let mut shard = self.shard(hash);
-        match shard.find(key, hash) {
+        match shard.find(name) {
             Some(entry) => entry.spend(n, now_ns),
             None => {
-                if let Some(entry) = shard.open(key, hash, now_ns) {
+                if let Some(entry) = shard.open(key, name, now_ns) {
                     entry.usage.note(n, now_ns);
                 }
                 Spent::Ask(Wish { spend: n, want: 0, least: n })
@@ -178,12 +191,12 @@ impl Leases {
         n: u64,
         now_ns: i64,
     ) -> Option<LeaseCharge> {
-        self.shard(hash).find(key, hash)?.pay(n, 0, now_ns)
+        self.shard(hash).find(self.name(key, hash))?.pay(n, 0, now_ns)
     }
 
     /// A lease that was asked for at `asked_ns` has been granted; it may be of nothing.
     pub fn granted(&self, key: Key<'_>, hash: KeyHash, credits: u64, asked_ns: i64, now_ns: i64) {
-        if let Some(entry) = self.shard(hash).find(key, hash) {
+        if let Some(entry) = self.shard(hash).find(self.name(key, hash)) {
             entry.granted(credits, asked_ns, now_ns);
         }
     }
@@ -197,7 +210,7 @@ impl Leases {
         wait_ns: Option<u64>,
         now_ns: i64,
     ) {
-        if let Some(entry) = self.shard(hash).find(key, hash) {
+        if let Some(entry) = self.shard(hash).find(self.name(key, hash)) {
             entry.is_asked = false;
             let wait_ns = wait_ns.map(|wait| i64::try_from(wait).unwrap_or(i64::MAX));
             let held_ns = wait_ns.unwrap_or(i64::MAX).clamp(DENIAL_NS_MIN, DENIAL_NS_MAX);
@@ -211,7 +224,7 @@ impl Leases {
 
     /// A question came to nothing.
     pub fn unanswered(&self, key: Key<'_>, hash: KeyHash, now_ns: i64) {
-        if let Some(entry) = self.shard(hash).find(key, hash) {
+        if let Some(entry) = self.shard(hash).find(self.name(key, hash)) {
             entry.is_asked = false;
             entry.renew_from_ns = now_ns.saturating_add(RENEW_REST_NS);
         }
@@ -220,7 +233,7 @@ impl Leases {
     /// Returns a charge to the lease that it came from, if that lives; else to nobody.
     pub fn give_back(&self, key: Key<'_>, hash: KeyHash, charge: LeaseCharge, now_ns: i64) {
         let mut shard = self.shard(hash);
-        let Some(entry) = shard.find(key, hash) else { return };
+        let Some(entry) = shard.find(self.name(key, hash)) else { return };
         entry.drop_expired(now_ns);
         let leases = &mut entry.leases[..entry.leases_len];
         let lease = leases.iter_mut().find(|lease| lease.id == charge.lease);
@@ -233,7 +246,7 @@ impl Leases {
 
     /// What we may still spend of a budget, charges that may come back included.
     pub fn holding(&self, key: Key<'_>, hash: KeyHash, now_ns: i64) -> u64 {
-        self.shard(hash).find(key, hash).map_or(0, |entry| entry.holding(now_ns))
+        self.shard(hash).find(self.name(key, hash)).map_or(0, |entry| entry.holding(now_ns))
     }
 
     /// The budgets for which `is_moved` holds and of which something is held.
@@ -245,12 +258,12 @@ impl Leases {
         let mut held = Vec::new();
         for shard in &self.shards {
             for entry in lock(shard).entries.iter_mut() {
-                if is_moved(entry.hash) {
+                if is_moved(entry.name.hash) {
                     // What its last owner denied is not for the next to keep.
                     entry.denial = None;
                     entry.is_asked = false;
                     if entry.holding(now_ns) > 0 {
-                        held.push((entry.key.clone(), entry.hash));
+                        held.push((entry.key.clone(), entry.name.hash));
                     }
                 }
             }
@@ -260,8 +273,9 @@ impl Leases {
 
     /// Forgets a budget and what is held of it.
     pub fn drop_key(&self, key: Key<'_>, hash: KeyHash) {
+        let name = self.name(key, hash);
         let mut shard = self.shard(hash);
-        if let Ok(found) = shard.entries.find_entry(hash.0, |entry| entry.is_of(key, hash)) {
+        if let Ok(found) = shard.entries.find_entry(hash.0, |entry| entry.name == name) {
             found.remove();
         }
     }
@@ -273,7 +287,7 @@ impl Leases {
             shard.entries.retain(|entry| !entry.is_idle(now_ns));
             let len = shard.entries.len();
             if shard.entries.capacity() > 4 * len {
-                shard.entries.shrink_to(2 * len, |entry| entry.hash.0);
+                shard.entries.shrink_to(2 * len, |entry| entry.name.hash.0);
             }
         }
     }
@@ -289,6 +303,12 @@ impl Leases {
         (len, credits)
     }
 
+    #[inline]
+    fn name(&self, key: Key<'_>, hash: KeyHash) -> Name {
+        let Key { kind, tenant, client } = key;
+        Name { hash, check: self.names.hash_one((kind, tenant, client)) }
+    }
+
     fn shard(&self, hash: KeyHash) -> MutexGuard<'_, Shard> {
         // The table takes the lowest and the topmost bits, the ring the upper half.
         lock(&self.shards[(hash.0 >> 20) as usize % SHARDS])
@@ -297,11 +317,11 @@ impl Leases {
 
 impl Shard {
     #[inline]
-    fn find(&mut self, key: Key<'_>, hash: KeyHash) -> Option<&mut Entry> {
-        self.entries.find_mut(hash.0, |entry| entry.is_of(key, hash))
+    fn find(&mut self, name: Name) -> Option<&mut Entry> {
+        self.entries.find_mut(name.hash.0, |entry| entry.name == name)
     }
 
-    fn open(&mut self, key: Key<'_>, hash: KeyHash, now_ns: i64) -> Option<&mut Entry> {
+    fn open(&mut self, key: Key<'_>, name: Name, now_ns: i64) -> Option<&mut Entry> {
         if self.entries.len() >= SHARD_ENTRIES_MAX && now_ns >= self.search_again_ns {
             self.entries.retain(|entry| !entry.is_idle(now_ns));
             self.search_again_ns = now_ns.saturating_add(RENEW_REST_NS);
@@ -309,16 +329,16 @@ impl Shard {
         if self.entries.len() >= SHARD_ENTRIES_MAX {
             return None;
         }
-        let entry = Entry::new(key.to_owned(), hash, now_ns);
-        let entry = self.entries.insert_unique(hash.0, entry, |entry| entry.hash.0);
+        let entry = Entry::new(key.to_owned(), name, now_ns);
+        let entry = self.entries.insert_unique(name.hash.0, entry, |entry| entry.name.hash.0);
         Some(entry.into_mut())
     }
 }
 
 impl Entry {
-    fn new(key: OwnedKey, hash: KeyHash, now_ns: i64) -> Self {
+    fn new(key: OwnedKey, name: Name, now_ns: i64) -> Self {
         Self {
-            hash,
+            name,
             key,
             leases: [Lease::default(); LEASES_MAX],
             leases_len: 0,
@@ -331,11 +351,6 @@ impl Entry {
             is_asked: false,
             renew_from_ns: now_ns,
         }
-    }
-
-    #[inline]
-    fn is_of(&self, key: Key<'_>, hash: KeyHash) -> bool {
-        self.hash == hash && self.key.as_key() == key
     }
 
     #[inline]
