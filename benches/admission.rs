@@ -61,7 +61,7 @@ struct Scale {
 }
 
 fn main() {
-    let test = std::env::args().any(|argument| argument == "--test");
+    let test = shared::is_test();
     let long = std::env::var_os("FREEHOLD_LONG_BENCH").is_some();
     let scale = match (test, long) {
         (true, _) => Scale { rounds: 1, series: vec![2_000], tenants: 10 },

@@ -39,7 +39,7 @@ fn main() {
     };
     let arguments: Vec<String> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let (rounds, requests) = match (has("--test"), has("--long")) {
+    let (rounds, requests) = match (shared::is_test(), has("--long")) {
         (true, _) => (1, 100),
         (_, true) => (9, 2000),
         _ => (5, 800),

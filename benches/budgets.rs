@@ -69,7 +69,7 @@ const HELD: u64 = 1_000_000;
 const DECISIONS: usize = TENANTS * CLIENTS;
 
 fn main() {
-    let is_test = !std::env::args().any(|argument| argument == "--bench");
+    let is_test = shared::is_test();
     let rounds = if is_test { 1 } else { 15 };
     let names = Names::new();
     decisions(&names, rounds);

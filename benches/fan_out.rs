@@ -56,7 +56,7 @@ const SERIES: u64 = 1000;
 const REQUESTS: usize = 64;
 
 fn main() {
-    let rounds = if std::env::args().any(|argument| argument == "--test") { 1 } else { 31 };
+    let rounds = if shared::is_test() { 1 } else { 31 };
     let mut numbers = Numbers::new(7);
     let all: Vec<Vec<u64>> =
         (0..REQUESTS).map(|_| (0..SERIES).map(|_| numbers.next() % 100_000).collect()).collect();

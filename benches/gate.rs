@@ -35,7 +35,7 @@ const CALM_PAUSE: Duration = Duration::from_millis(5);
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let (rounds, requests, calm) = match (has("--test"), has("--long")) {
+    let (rounds, requests, calm) = match (shared::is_test(), has("--long")) {
         (true, _) => (1, 8, 4),
         (_, true) => (11, 2000, 2000),
         _ => (5, 400, 400),

@@ -45,7 +45,7 @@ const SERVER_THREAD: &str = "bench-server";
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let (rounds, requests) = match (has("--test"), has("--long")) {
+    let (rounds, requests) = match (shared::is_test(), has("--long")) {
         (true, _) => (1, 6),
         (_, true) => (15, 600),
         _ => (5, 120),

@@ -21,6 +21,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use edge::runtime;
 
+#[path = "shared/mod.rs"]
+mod shared;
+
 #[path = "shared/edge.rs"]
 mod edge;
 
@@ -39,7 +42,7 @@ const MIB: usize = 1 << 20;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let (rounds, stream_bytes) = match (has("--test"), has("--long")) {
+    let (rounds, stream_bytes) = match (shared::is_test(), has("--long")) {
         (true, _) => (1, MIB),
         (_, true) => (15, 64 * MIB),
         _ => (5, 16 * MIB),

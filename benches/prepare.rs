@@ -62,7 +62,7 @@ struct Request {
 }
 
 fn main() {
-    let test = std::env::args().any(|argument| argument == "--test");
+    let test = shared::is_test();
     let (rounds, requests) = if test { (1, 2) } else { (ROUNDS, REQUESTS) };
     let ring = ring();
     let plain = Limits::default();

@@ -68,7 +68,7 @@ const PUSH_PERIOD: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() {
-    let quick = std::env::args().any(|arg| arg == "--test");
+    let quick = shared::is_test();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(resync(if quick { SERIES_QUICK } else { SERIES }));
 }
