@@ -103,7 +103,12 @@ async fn resync(series: u64) {
     let body = shared::request(0..1000, now_ms);
     let mut slowest = Duration::ZERO;
     let mut pushes = 0;
-    while !status.is_loaded() {
+    // An ingester that nobody has told to follow yet is loaded, too.
+    let known = || {
+        let tenant = ours.tenants.visit(&tenant);
+        tenant.map_or(0, |tenant| tenant.series.counts().series.in_memory)
+    };
+    while !status.is_loaded() || known() < series {
         assert!(started.elapsed() < PATIENCE, "not loaded: {:?}", status.readiness());
         let pushed = Instant::now();
         ours.push(&tenant, &body, clock.now()).expect("taken");
