@@ -19,7 +19,8 @@ fn seeds() -> std::ops::Range<u64> {
         let seed = seed.parse().expect("a number");
         return seed..seed + 1;
     }
-    0..if std::env::var("FREEHOLD_LONG_TESTS").is_ok() { SEEDS_LONG } else { SEEDS }
+    let is_long = std::env::var_os("FREEHOLD_LONG_TESTS").is_some_and(|value| value == "1");
+    0..if is_long { SEEDS_LONG } else { SEEDS }
 }
 
 #[test]
