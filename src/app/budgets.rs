@@ -66,7 +66,7 @@ pub(super) fn start(
     let grpc = &config.ingester_client.grpc_client_config;
     let tls = match grpc.tls_enabled {
         false => None,
-        true => Some(tls::client("gates' client", &grpc.tls(), "h2")?),
+        true => Some(tls::client("gates' client", &grpc.tls(), &["h2"])?),
     };
     let way = UpstreamConfig {
         tls_server_name: grpc.tls_server_name.clone(),

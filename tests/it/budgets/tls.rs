@@ -28,7 +28,7 @@ async fn budgets_are_shared_with_gates_that_show_a_certificate() {
         client_auth_type: ClientAuth::RequireAndVerify,
         client_ca_file: cert.clone(),
     };
-    let server = tls::server("test", &config, tls::MinVersion::default(), "h2")
+    let server = tls::server("test", &config, tls::MinVersion::default(), &["h2"])
         .expect("files")
         .expect("a certificate");
     let way = |cert_path: PathBuf, key_path: PathBuf| {
