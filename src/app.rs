@@ -272,7 +272,7 @@ impl App {
         };
         let grpc_edge = match &shared {
             None => grpc_edge,
-            Some(budgets) => grpc_edge.with_budgets(BudgetCalls::of(budgets)),
+            Some(budgets) => grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets))),
         };
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));

@@ -13,7 +13,7 @@ use super::AppError;
 use super::distributors::Member;
 use crate::clients::key::KEY_SECRET_BYTES;
 use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, connector};
-use crate::clients::{GateSettings, KeyHasher};
+use crate::clients::{GateSettings, Gates, KeyHasher};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::{owners, shared};
@@ -74,6 +74,7 @@ pub(super) fn start(
         ..UpstreamConfig::default()
     };
     let budgets = Budgets::new(BudgetsSetup {
+        gates: Gates::Distributors,
         us: Arc::clone(member.id()),
         incarnation: rand::random(),
         settings: GateSettings { owner_lost: identity.owner_lost, cold_start: identity.cold_start },

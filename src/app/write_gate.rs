@@ -140,7 +140,7 @@ impl WriteGate {
             health.set_serving(true).await;
             let settings = edges::gate_grpc_settings(&config, &edge.room);
             let grpc_edge = GrpcEdge::new(settings, None, Work::Inline, &health, drain.clone());
-            let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(budgets));
+            let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
         serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);

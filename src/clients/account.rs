@@ -64,7 +64,7 @@ pub struct Short {
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// Below 0 while more was spent than was there, which only an owner that did not know it let.
+    /// Below 0 while more was spent than was there: by debits, and by owners that did not know it.
     credit: f64,
     at_ns: i64,
     headroom: Headroom,
@@ -108,6 +108,18 @@ impl Account {
     pub fn refund(&mut self, budget: Budget, n: u64, age_ns: i64, now_ns: i64) {
         let made = Slot::about(now_ns.saturating_sub(age_ns));
         self.give_back(budget, n, made, now_ns);
+    }
+
+    /// Takes credit whether it is there or not; what is missing is paid by the refill to come.
+    ///
+    /// A debt ends at one burst. So whoever is over it has its whole burst again after twice the
+    /// time that a burst takes to flow in, and nothing that is charged behind their back, by
+    /// mistake or by a stranger, shuts them out for longer.
+    pub fn debit(&mut self, budget: Budget, n: u64, now_ns: i64) {
+        self.advance(budget, now_ns);
+        let floor = -(budget.burst as f64);
+        // One that is below it already, since the burst was lowered, is not lifted.
+        self.credit = (self.credit - n as f64).max(floor.min(self.credit));
     }
 
     /// Spends for a peer and grants it a lease of what is left, which may be none.

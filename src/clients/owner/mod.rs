@@ -100,6 +100,18 @@ impl Owner {
         });
     }
 
+    /// Takes credit that need not be there.
+    pub fn debit(
+        &self,
+        budget: KeyedTerms<'_>,
+        n: u64,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+    ) {
+        let debit = |account: &mut Account| account.debit(budget.terms.budget, n, now_ns);
+        self.with(budget, now_ns, start, debit);
+    }
+
     /// Spends for a peer, and grants it a lease; with the credit that is left.
     pub fn grant(
         &self,
