@@ -39,7 +39,7 @@ use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
-use crate::limits::{Overrides, Warning};
+use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
 use crate::ring::kv::KvSetupError;
 use crate::ring::kv::requests::RequestDurations;
@@ -107,6 +107,8 @@ pub enum AppError {
     Ingesters(#[from] IngestersStartError),
     #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
     DistributorRingReadOnly,
+    #[error("this build has no query gate: -target=query-frontend cannot be started")]
+    NoQueryGate,
     #[error("cannot use -client-identity.secret-file {}", .path.display())]
     ClientSecret { path: PathBuf, source: SecretError },
     #[error("cannot prepare TLS of a listener")]
@@ -132,6 +134,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
             stop.await;
             gate.stop().await
         }
+        Target::QueryFrontend => Err(AppError::NoQueryGate),
     }
 }
 
@@ -250,7 +253,7 @@ impl App {
         );
         let (started, distributors) = match config.target {
             // As in Cortex, an ingester alone takes pushes from distributors only.
-            Target::Ingester | Target::Distributor => (None, None),
+            Target::Ingester | Target::Distributor | Target::QueryFrontend => (None, None),
             Target::All => {
                 let port = grpc_address.port();
                 let member = Member::join(&config, port, clock, &registry, &durations)?;
@@ -298,7 +301,7 @@ impl App {
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
-            Target::All | Target::Distributor => Duration::ZERO,
+            Target::All | Target::Distributor | Target::QueryFrontend => Duration::ZERO,
             Target::Ingester => {
                 config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
             }
@@ -423,19 +426,22 @@ fn role(config: &Config) -> Role {
 fn overrides(config: &Config) -> Overrides {
     let instance = config.ingester.instance_limits.clone();
     let overrides = Overrides::new(config.limits.clone(), instance);
-    match has_client_budgets_off(config) {
-        true => overrides.without_client_budgets(),
-        false => overrides,
-    }
+    overrides.without_client_budgets(budgets_off(config))
 }
 
-/// Budgets of clients would apply here if they were turned on: to who takes remote writes.
-fn has_client_budgets_off(config: &Config) -> bool {
-    let takes_remote_writes = match config.target {
-        Target::All | Target::Distributor => true,
-        Target::Ingester => false,
+/// Budgets of clients that would apply here if they were turned on: to who takes remote writes,
+/// and to who takes queries.
+fn budgets_off(config: &Config) -> BudgetsOff {
+    if config.client_identity.enabled {
+        return BudgetsOff::default();
+    }
+    let (writes, queries) = match config.target {
+        Target::All => (true, true),
+        Target::Distributor => (true, false),
+        Target::QueryFrontend => (false, true),
+        Target::Ingester => (false, false),
     };
-    takes_remote_writes && !config.client_identity.enabled
+    BudgetsOff { writes, queries }
 }
 
 async fn start_reloads(
@@ -445,9 +451,7 @@ async fn start_reloads(
     mut drain: Drain,
 ) -> Result<Option<ReloadStatusReader>, AppError> {
     let mut warnings = config.limits.warnings("limits");
-    if has_client_budgets_off(config) && config.limits.client_budget().is_some() {
-        warnings.push(Warning::ClientBudgetOff { place: "limits".to_owned() });
-    }
+    warnings.extend(config.limits.warnings_of_budgets_off("limits", budgets_off(config)));
     for warning in warnings {
         tracing::warn!(%warning, "limits");
     }

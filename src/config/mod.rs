@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
+use crate::frontend::{FrontendConfig, FrontendConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
 use crate::labels::NameScheme;
 use crate::limits::reload;
@@ -52,6 +53,7 @@ pub struct Config {
     pub distributor: DistributorConfig,
     pub ingester_client: IngesterClientConfig,
     pub ingester: IngesterConfig,
+    pub frontend: FrontendConfig,
     /// How the clients of tenants are named, and who keeps their budgets.
     pub client_identity: ClientIdentityConfig,
     /// What every tenant may, unless the runtime file says otherwise.
@@ -70,16 +72,17 @@ pub enum Target {
     Ingester,
     /// Remote write only, nothing stored: the write gate.
     Distributor,
+    /// Queries only, answered by what stands behind: the query gate.
+    QueryFrontend,
 }
 
 /// Why a text names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     #[error(
-        "target {name} comes with a later release; this one knows all, ingester and distributor"
+        "there is no target {name:?}; this release knows all, ingester, distributor and \
+         query-frontend"
     )]
-    Later { name: String },
-    #[error("there is no target {name:?}; this release knows all, ingester and distributor")]
     Unknown { name: String },
 }
 
@@ -139,6 +142,8 @@ pub enum ConfigError {
     #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
     #[error(transparent)]
+    Frontend(#[from] FrontendConfigError),
+    #[error(transparent)]
     Lifecycler(#[from] ring::config::ConfigError),
     #[error(transparent)]
     ClientIdentity(#[from] ClientIdentityConfigError),
@@ -157,7 +162,7 @@ impl Config {
     /// be waited for, and nobody scrapes what has left. Else they are Cortex's.
     pub fn for_target(target: Target) -> Self {
         let mut config = Self { target, ..Self::default() };
-        if matches!(target, Target::Ingester | Target::Distributor) {
+        if target != Target::All {
             config.ingester.lifecycler = ring::config::LifecyclerConfig::default();
         }
         config
@@ -180,6 +185,7 @@ impl Default for Config {
             distributor: DistributorConfig::default(),
             ingester_client: IngesterClientConfig::default(),
             ingester,
+            frontend: FrontendConfig::default(),
             client_identity: ClientIdentityConfig::default(),
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
@@ -206,6 +212,7 @@ impl Config {
         }
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
+        self.frontend.validate()?;
         self.client_identity.validate()?;
         self.limits.validate(Support {
             shard_by_all_labels: self.distributor.shard_by_all_labels,
@@ -226,7 +233,7 @@ impl TryFrom<String> for Target {
             "all" => Ok(Self::All),
             "ingester" => Ok(Self::Ingester),
             "distributor" => Ok(Self::Distributor),
-            "query-frontend" => Err(TargetError::Later { name }),
+            "query-frontend" => Ok(Self::QueryFrontend),
             _ => Err(TargetError::Unknown { name }),
         }
     }
@@ -238,6 +245,7 @@ impl From<Target> for String {
             Target::All => "all".into(),
             Target::Ingester => "ingester".into(),
             Target::Distributor => "distributor".into(),
+            Target::QueryFrontend => "query-frontend".into(),
         }
     }
 }

