@@ -24,10 +24,9 @@ use arc_swap::ArcSwap;
 use super::account::{Holder, Short, Wish};
 use super::config::{ColdStart, OwnerLost};
 use super::exchange::{Answer, Answered, Answers, Question};
-use super::headroom::Slot;
 use super::key::{Key, KeyHash, KeyHasher, Kind, OwnedKey};
 use super::leases::{LeaseCharge, Leases, Spent};
-use super::owner::{AccountView, KeyedTerms, Owner, Start, Terms};
+use super::owner::{AccountView, KeyedTerms, Made, Owner, Start, Terms};
 use super::placement::{OwnerMap, Placed};
 use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -126,8 +125,8 @@ pub struct Charge {
 
 #[derive(Debug)]
 enum Source {
-    Account(Slot),
-    Share(Slot),
+    Account(Made),
+    Share(Made),
     Lease(LeaseCharge),
     /// The owner paid at once, when it was asked.
     Asked {

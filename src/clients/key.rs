@@ -95,6 +95,15 @@ impl KeyHash {
 }
 
 impl Kind {
+    /// What is spent of it is held until it is known whether it bought anything: many charges at
+    /// once come back, and all of them whole.
+    pub fn is_held(self) -> bool {
+        match self {
+            Self::ClientQueries => true,
+            Self::TenantWrites | Self::ClientWrites | Self::ClientQueryTries => false,
+        }
+    }
+
     /// Who keeps budgets of this kind.
     pub fn gates(self) -> Gates {
         match self {

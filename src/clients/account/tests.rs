@@ -171,6 +171,41 @@ fn a_charge_comes_back_to_an_account_that_is_in_debt() {
     assert_eq!(account.credit(), 2.0);
 }
 
+#[test]
+fn what_is_held_comes_back_whole_and_nothing_takes_its_place_meanwhile() {
+    let budget = budget(10.0, 20);
+    let mut account = Account::new(20.0, 0);
+    // A full account, and a dashboard of twenty panels.
+    for at in 0..20 {
+        account.spend(budget, 1, at * MS).expect("there");
+        account.hold(1, at * MS);
+    }
+    account.advance(budget, 200 * MS);
+    assert!(account.credit() < 1e-9, "no refill beside what is held: {}", account.credit());
+    for at in 0..20 {
+        assert_eq!(account.let_go(budget, 1, at * MS, 200 * MS), 1);
+    }
+    assert_eq!(account.credit(), 20.0);
+    assert_eq!(account.let_go(budget, 1, 0, 200 * MS), 0, "once");
+    assert!(account.is_full(budget));
+}
+
+#[test]
+fn what_is_held_is_settled_after_its_time() {
+    let budget = budget(10.0, 20);
+    let mut account = Account::new(20.0, 0);
+    account.spend(budget, 5, 0).expect("there");
+    account.hold(5, 0);
+    account.spend(budget, 5, 280 * MS).expect("there");
+    account.hold(5, 280 * MS);
+    assert_eq!(account.let_go(budget, 5, 0, 310 * MS), 0, "another's is not taken for it");
+    assert_eq!(account.let_go(budget, 5, 280 * MS, 310 * MS), 5);
+    // 0.1 flowed in between the first one's end, at 300 ms, and now.
+    account.advance(budget, 310 * MS);
+    assert!((account.credit() - 15.1).abs() < 1e-9, "{}", account.credit());
+    assert_eq!(account.leases().count(), 0, "nobody holds a lease of it");
+}
+
 /// What may happen to an account.
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -218,6 +253,7 @@ proptest! {
         acts in proptest::collection::vec(act(), 1..120),
         rate in prop_oneof![Just(3.0), Just(40.0), Just(400.0)],
         newest_first in any::<bool>(),
+        is_held in any::<bool>(),
     ) {
         let budget = budget(rate, 100);
         let mut account = Account::new(100.0, 0);
@@ -234,12 +270,19 @@ proptest! {
                     if let Ok(made) = account.spend(budget, n, now) {
                         charge = Some((n, made, spent.len()));
                         spent.push((now, n as i64));
+                        if is_held {
+                            account.hold(n, now);
+                        }
                     }
                 }
                 Act::Refund => {
                     if let Some((n, made, at)) = charge.take() {
-                        account.give_back(budget, n, made, now);
-                        spent[at].1 = 0;
+                        if is_held {
+                            spent[at].1 -= account.let_go(budget, n, spent[at].0, now) as i64;
+                        } else {
+                            account.give_back(budget, n, made, now);
+                            spent[at].1 = 0;
+                        }
                     }
                 }
                 Act::Debit(n) => {
@@ -257,6 +300,9 @@ proptest! {
                     if let Ok(lease) = granted {
                         spent.push((now, spend as i64));
                         held.push((holder, lease, now + LEASE_NS));
+                        if is_held {
+                            account.hold(spend, now);
+                        }
                     }
                 }
                 Act::Use { holder, n } => {
@@ -280,7 +326,7 @@ proptest! {
                 }
             }
             account.advance(budget, now);
-            prop_assert!(account.credit() + account.leased() as f64 <= 100.0 + 1e-6);
+            prop_assert!(account.credit() + account.reserved() as f64 <= 100.0 + 1e-6);
             let out: u64 = held.iter().filter(|(_, _, end)| *end > now).map(|one| one.1).sum();
             prop_assert!(account.leased() >= out, "{} < {out}", account.leased());
         }
