@@ -13,7 +13,10 @@ mod distributors;
 mod edges;
 mod following;
 mod ingester_ring;
+mod member;
 mod membership;
+mod owners;
+mod query_gate;
 mod readiness;
 mod shown;
 mod write_gate;
@@ -28,6 +31,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
+use crate::clients::Gates;
 use crate::clients::config::ClientIdentityConfigError;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -62,16 +66,20 @@ use crate::tls::{ServerTls, TlsError};
 use crate::upstream::distributor::HttpUpstreamStartError;
 use crate::upstream::ingesters::IngestersStartError;
 use crate::upstream::page::PageError;
+use crate::upstream::queries::DownstreamStartError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use budgets::SecretError;
 use certificates::Certificates;
-use distributors::{Member, Started, Ticking, start_distributor};
+use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
+use member::{Joining, Member};
 use membership::{Membership, follow_own_state};
+use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
 
+pub use query_gate::QueryGate;
 pub use write_gate::WriteGate;
 
 /// How long a ring that cannot be read stays in force.
@@ -105,10 +113,10 @@ pub enum AppError {
     HttpUpstream(#[from] HttpUpstreamStartError),
     #[error(transparent)]
     Ingesters(#[from] IngestersStartError),
-    #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
-    DistributorRingReadOnly,
-    #[error("this build has no query gate: -target=query-frontend cannot be started")]
-    NoQueryGate,
+    #[error("the {gates} ring needs a store that can be written: inmemory, etcd or consul")]
+    GateRingReadOnly { gates: Gates },
+    #[error(transparent)]
+    Downstream(#[from] DownstreamStartError),
     #[error("cannot use -client-identity.secret-file {}", .path.display())]
     ClientSecret { path: PathBuf, source: SecretError },
     #[error("cannot prepare TLS of a listener")]
@@ -134,7 +142,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
             stop.await;
             gate.stop().await
         }
-        Target::QueryFrontend => Err(AppError::NoQueryGate),
+        Target::QueryFrontend => {
+            let gate = QueryGate::start(config).await?;
+            stop.await;
+            gate.stop().await
+        }
     }
 }
 
@@ -149,6 +161,7 @@ pub struct App {
     distributors: Option<Member>,
     /// Kept over all distributors.
     budgets: Option<Budgets>,
+    queries: Option<Queries>,
     config: Arc<Config>,
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
@@ -256,7 +269,14 @@ impl App {
             Target::Ingester | Target::Distributor | Target::QueryFrontend => (None, None),
             Target::All => {
                 let port = grpc_address.port();
-                let member = Member::join(&config, port, clock, &registry, &durations)?;
+                let joining = Joining {
+                    config: &config,
+                    grpc_port: port,
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                };
+                let member = Member::join_distributors(joining)?;
                 let means = Ticking {
                     registry: &registry,
                     tasks: &mut tasks,
@@ -273,9 +293,35 @@ impl App {
             None => (None, axum::Router::new(), None),
             Some(Started { distributor, pages, budgets }) => (Some(distributor), pages, budgets),
         };
-        let grpc_edge = match &shared {
-            None => grpc_edge,
-            Some(budgets) => grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets))),
+        let (queries, query_pages) = match config.target {
+            Target::Ingester | Target::Distributor | Target::QueryFrontend => {
+                (None, read::router(reads))
+            }
+            Target::All => {
+                let joining = Joining {
+                    config: &config,
+                    grpc_port: grpc_address.port(),
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                };
+                let means = query_gate::Means {
+                    config: &config,
+                    overrides: &overrides,
+                    clock,
+                    registry: &registry,
+                    tasks: &mut tasks,
+                    drain: &drain,
+                };
+                let (queries, pages) = Queries::start(joining, means, reads, &room)?;
+                (Some(queries), pages)
+            }
+        };
+        let of_queries = queries.as_ref().and_then(|queries| queries.budgets.as_ref());
+        let kept: Vec<Budgets> = shared.iter().chain(of_queries).cloned().collect();
+        let grpc_edge = match kept.is_empty() {
+            true => grpc_edge,
+            false => grpc_edge.with_budgets(BudgetCalls::of(&kept)),
         };
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
@@ -296,8 +342,7 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
-        let router =
-            http::router(http_edge, pages.merge(distributor_pages).merge(read::router(reads)));
+        let router = http::router(http_edge, pages.merge(distributor_pages).merge(query_pages));
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
@@ -326,6 +371,7 @@ impl App {
             store,
             distributors,
             budgets: shared,
+            queries,
             config: Arc::clone(&config),
             lifecycler,
             watcher,
@@ -349,6 +395,9 @@ impl App {
                 budgets::leave(budgets, member, &self.config).await;
             }
         }
+        if let Some(queries) = &self.queries {
+            queries.leave(&self.config).await;
+        }
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;
         }
@@ -361,6 +410,9 @@ impl App {
         self.wake.wake();
         if let Some(member) = self.distributors {
             member.stop().await;
+        }
+        if let Some(queries) = self.queries {
+            queries.stop().await;
         }
         if let Some(lifecycler) = self.lifecycler
             && let Err(error) = lifecycler.stop().await

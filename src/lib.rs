@@ -6,6 +6,7 @@
 //! ```text
 //! remote write ─► server ─► distributor ─┐
 //! gRPC push ────► server ────────────────┴─► ingester ─► series, limits, ratelimit ─► store
+//! query ────────► server ─► frontend ─► upstream: those who answer
 //!                     ring, limits change ─► passes ────► standing, recount
 //! ```
 //!

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
-use crate::frontend::{FrontendConfig, FrontendConfigError};
+use crate::frontend::config::{FrontendConfig, FrontendConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
 use crate::labels::NameScheme;
 use crate::limits::reload;
@@ -51,9 +51,9 @@ pub struct Config {
     pub name_validation_scheme: NameScheme,
     pub server: ServerConfig,
     pub distributor: DistributorConfig,
+    pub frontend: FrontendConfig,
     pub ingester_client: IngesterClientConfig,
     pub ingester: IngesterConfig,
-    pub frontend: FrontendConfig,
     /// How the clients of tenants are named, and who keeps their budgets.
     pub client_identity: ClientIdentityConfig,
     /// What every tenant may, unless the runtime file says otherwise.
@@ -72,18 +72,15 @@ pub enum Target {
     Ingester,
     /// Remote write only, nothing stored: the write gate.
     Distributor,
-    /// Queries only, answered by what stands behind: the query gate.
+    /// The query API only, in front of those who answer: the query gate.
     QueryFrontend,
 }
 
 /// Why a text names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
-    #[error(
-        "there is no target {name:?}; this release knows all, ingester, distributor and \
-         query-frontend"
-    )]
-    Unknown { name: String },
+#[error("there is no target {name:?}; there are all, ingester, distributor and query-frontend")]
+pub struct TargetError {
+    name: String,
 }
 
 /// Why a run does not start.
@@ -138,11 +135,15 @@ pub enum ConfigError {
     #[error("-distributor.upstream-url is for -target=distributor; this target stores by itself")]
     UpstreamUnused,
     #[error(transparent)]
+    Frontend(#[from] FrontendConfigError),
+    #[error("the query gates' ring cannot be used")]
+    FrontendRing(#[source] ring::config::ConfigError),
+    #[error("-target=query-frontend has nobody who answers queries: set -frontend.downstream-url")]
+    NobodyAnswers,
+    #[error(transparent)]
     IngesterClient(#[from] IngesterClientConfigError),
     #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
-    #[error(transparent)]
-    Frontend(#[from] FrontendConfigError),
     #[error(transparent)]
     Lifecycler(#[from] ring::config::ConfigError),
     #[error(transparent)]
@@ -183,9 +184,9 @@ impl Default for Config {
             name_validation_scheme: NameScheme::Legacy,
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
+            frontend: FrontendConfig::default(),
             ingester_client: IngesterClientConfig::default(),
             ingester,
-            frontend: FrontendConfig::default(),
             client_identity: ClientIdentityConfig::default(),
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
@@ -201,6 +202,11 @@ impl Config {
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
         self.distributor.validate(self.limits.ha_tracker_failover_timeout)?;
+        self.frontend.validate()?;
+        self.frontend.ring.validate().map_err(ConfigError::FrontendRing)?;
+        if self.target == Target::QueryFrontend && !self.frontend.downstream.is_set() {
+            return Err(ConfigError::NobodyAnswers);
+        }
         self.ingester_client.validate()?;
         let is_gate = self.target == Target::Distributor;
         if !is_gate && self.distributor.upstream.is_set() {
@@ -212,7 +218,6 @@ impl Config {
         }
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
-        self.frontend.validate()?;
         self.client_identity.validate()?;
         self.limits.validate(Support {
             shard_by_all_labels: self.distributor.shard_by_all_labels,
@@ -234,7 +239,7 @@ impl TryFrom<String> for Target {
             "ingester" => Ok(Self::Ingester),
             "distributor" => Ok(Self::Distributor),
             "query-frontend" => Ok(Self::QueryFrontend),
-            _ => Err(TargetError::Unknown { name }),
+            _ => Err(TargetError { name }),
         }
     }
 }

@@ -7,6 +7,8 @@ mod client_identity;
 mod distributor;
 mod distributor_ring;
 mod distributor_upstream;
+mod frontend;
+mod frontend_downstream;
 mod frontend_ring;
 mod general;
 mod ha_tracker;
@@ -30,13 +32,15 @@ pub const FLAGS: &[Group] = &[
     distributor::FLAGS,
     distributor_upstream::FLAGS,
     distributor_ring::FLAGS,
+    frontend::FLAGS,
+    frontend_downstream::FLAGS,
+    frontend_ring::FLAGS,
     ha_tracker::FLAGS,
     otlp::FLAGS,
     owned_series::FLAGS,
     ingester::FLAGS,
     ingester_client::FLAGS,
     upstream::FLAGS,
-    frontend_ring::FLAGS,
     limits::FLAGS,
     client_identity::FLAGS,
     ring::FLAGS,

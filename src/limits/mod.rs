@@ -654,7 +654,8 @@ mod tests {
 
     #[test]
     fn a_rate_of_queries_that_is_neither_number_nor_share_is_refused() {
-        for wrong in ["-1", ".inf", "many", "0%", "101%", "'5'", "true"] {
+        read("client_identity_query_rate_limit: .inf").expect_err("no number of YAML's");
+        for wrong in ["-1", "many", "0%", "101%", "'5'", "true"] {
             let error =
                 read(&format!("client_identity_query_rate_limit: {wrong}")).expect_err(wrong);
             let text = "is not a finite number of 0 or more, nor a share of more than 0% and at \
