@@ -11,6 +11,7 @@ mod budgets;
 mod certificates;
 mod distributors;
 mod edges;
+mod error;
 mod following;
 mod ingester_ring;
 mod member;
@@ -79,6 +80,7 @@ use membership::{Membership, follow_own_state};
 use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
 
+pub use error::AppError;
 pub use query_gate::QueryGate;
 pub use write_gate::WriteGate;
 
@@ -89,45 +91,6 @@ const STORE_CALLS_MAX: usize = 256;
 /// What is added to the period of distributors' health checks (`ingester.client_cleanup_period`),
 /// so that each has made one: a check may take 2 s, and periods drift.
 const CLIENT_CLEANUP_MARGIN: Duration = Duration::from_secs(5);
-
-/// Why the app did not start, or ended otherwise than asked.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    #[error("cannot open the store")]
-    Store(#[from] StoreError),
-    #[error("cannot load the runtime file")]
-    RuntimeFile(#[from] ReloadError),
-    #[error("cannot listen on {address}")]
-    Listen { address: SocketAddr, source: std::io::Error },
-    #[error(transparent)]
-    Server(#[from] ServerConfigError),
-    #[error(transparent)]
-    ClientIdentity(#[from] ClientIdentityConfigError),
-    #[error("cannot use the ring's store")]
-    RingStore(#[from] KvSetupError),
-    #[error(transparent)]
-    Upstream(#[from] UpstreamStartError),
-    #[error("cannot use -ingester.distributor-address")]
-    DistributorPage(#[from] PageError),
-    #[error(transparent)]
-    HttpUpstream(#[from] HttpUpstreamStartError),
-    #[error(transparent)]
-    Ingesters(#[from] IngestersStartError),
-    #[error("the {gates} ring needs a store that can be written: inmemory, etcd or consul")]
-    GateRingReadOnly { gates: Gates },
-    #[error(transparent)]
-    Downstream(#[from] DownstreamStartError),
-    #[error("cannot use -client-identity.secret-file {}", .path.display())]
-    ClientSecret { path: PathBuf, source: SecretError },
-    #[error("cannot prepare TLS of a listener")]
-    Tls(#[from] TlsError),
-    #[error("cannot register metrics")]
-    Metrics(#[from] prometheus::Error),
-    #[error("cannot start a thread")]
-    Thread(#[source] std::io::Error),
-    #[error("a part of the start did not finish")]
-    Lost(#[from] tokio::task::JoinError),
-}
 
 /// Runs what the configuration names until `stop` is ready, then drains.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), AppError> {

@@ -28,7 +28,7 @@ use super::status::{ReadRefusal, http_error};
 use super::tenancy::Tenancy;
 use crate::frontend::asked::{Asked, Call};
 use crate::frontend::{Answered, Frontend};
-use crate::tenant::TenantId;
+use crate::tenant::{TenantId, TenantIdError};
 use crate::upstream::queries::Query;
 
 /// Between the tenants of a query over several, in Cortex's tenant federation.
@@ -64,7 +64,8 @@ async fn answer(State(edge): State<QueryEdge>, request: Request<Body>) -> Respon
 impl QueryEdge {
     async fn answer(&self, request: Request<Body>) -> Result<Response, Response> {
         let (mut head, body) = request.into_parts();
-        let tenant = self.tenant(&head.headers)?;
+        let tenant = self.tenant(&head.headers);
+        let tenant = tenant.map_err(|(status, error)| http_error(status, &error.to_string()))?;
         let client = self.clients.client(&head.headers);
         let client = client.map_err(|error| refused(ReadRefusal::bad_data(error.to_string())))?;
         if let Some(name) = self.clients.name() {
@@ -98,13 +99,11 @@ impl QueryEdge {
     }
 
     /// Without a tenant 401, and 400 with one that is none, both as Cortex has them.
-    fn tenant(&self, headers: &HeaderMap) -> Result<TenantId, Response> {
-        let named = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
+    fn tenant(&self, headers: &HeaderMap) -> Result<TenantId, (u16, TenantIdError)> {
+        let named = self.tenancy.named(headers).map_err(|error| (401, error))?;
         let tenants = named.split(TENANTS_SEPARATOR).map(TenantId::parse);
-        let tenants: Result<Vec<_>, _> = tenants.collect();
-        let tenants = tenants.map_err(|error| http_error(400, &error.to_string()))?;
-        let first = tenants.into_iter().min();
-        Ok(first.expect("a split text has a part"))
+        let tenants = tenants.collect::<Result<Vec<_>, _>>().map_err(|error| (400, error))?;
+        tenants.into_iter().min().ok_or((401, TenantIdError::Missing))
     }
 
     fn strip_prefix(&self, query: &mut Query) {

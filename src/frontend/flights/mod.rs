@@ -21,9 +21,10 @@ use crate::sync::{Mutex, MutexGuard};
 pub use coming::{Coming, Lost, Reader};
 
 /// See the head of the file.
-pub struct Flights<H, E>(Arc<Mutex<Table<H, E>>>);
+pub struct Flights<H, E>(Shared<H, E>);
 
 type Table<H, E> = HashMap<QueryKey, Arc<Coming<H, E>>>;
+type Shared<H, E> = Arc<Mutex<Table<H, E>>>;
 
 /// What a query that did not join anything came to.
 pub enum Place<H, E: Clone + Default + std::error::Error + 'static> {
@@ -35,7 +36,7 @@ pub enum Place<H, E: Clone + Default + std::error::Error + 'static> {
 /// Writes the answer; when dropped, nobody joins it any more, and one without an end has failed.
 pub struct Lead<H, E: Clone + Default + std::error::Error + 'static> {
     coming: Arc<Coming<H, E>>,
-    listed: Option<(QueryKey, Arc<Mutex<Table<H, E>>>)>,
+    listed: Option<(QueryKey, Shared<H, E>)>,
 }
 
 impl<H, E> Default for Flights<H, E> {
@@ -98,11 +99,11 @@ mod tests {
     #[error("broke off")]
     struct Broke;
 
-    type Shared = Flights<u16, Broke>;
+    type Queries = Flights<u16, Broke>;
 
     #[tokio::test]
     async fn the_same_is_asked_once_while_it_is_in_flight() {
-        let flights = Shared::default();
+        let flights = Queries::default();
         let (a, b) = (QueryKey([1; 32]), QueryKey([2; 32]));
         assert!(flights.join(&a).is_none());
         let Place::Leads(lead, first) = flights.join_or_lead(Some(a)) else { panic!("leads") };
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_any_more_is_asked_anew() {
-        let flights = Shared::default();
+        let flights = Queries::default();
         let key = QueryKey([1; 32]);
         let Place::Leads(old, reader) = flights.join_or_lead(Some(key)) else { panic!("leads") };
         drop(reader);
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_has_no_key_is_shared_with_nobody() {
-        let flights = Shared::default();
+        let flights = Queries::default();
         for _ in 0..2 {
             assert!(matches!(flights.join_or_lead(None), Place::Leads(..)));
         }
