@@ -35,6 +35,7 @@ mod ports;
 mod process;
 mod prometheus;
 mod push;
+mod query_proxy;
 mod read;
 mod restart;
 mod ring_sim;

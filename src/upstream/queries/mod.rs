@@ -100,6 +100,8 @@ pub enum DownstreamError {
     SlowBody { waited: Duration },
     #[error("the body of the request was broken off")]
     BodyBrokenOff,
+    #[error("the body of the request is malformed")]
+    MalformedBody,
     /// Those behind us lead back to us.
     #[error("the request has been here before: -frontend.downstream-url leads back to this gate")]
     Loop,
@@ -127,7 +129,7 @@ impl DownstreamError {
             // Cortex's and nginx' number for a client that has gone; nobody hears it.
             Self::BodyBrokenOff => 499,
             Self::Loop => 508,
-            Self::Unsendable => 400,
+            Self::MalformedBody | Self::Unsendable => 400,
         }
     }
 
@@ -358,6 +360,7 @@ impl Inner {
             }
             Failure::Body(Fault::Slow(slow)) => DownstreamError::SlowBody { waited: slow.waited },
             Failure::Body(Fault::BrokenOff) => DownstreamError::BodyBrokenOff,
+            Failure::Body(Fault::Malformed) => DownstreamError::MalformedBody,
             Failure::Unsendable => DownstreamError::Unsendable,
         }
     }
