@@ -153,7 +153,6 @@ async fn heads_that_are_none_are_refused() {
         "G\u{0}T /g HTTP/1.1",
         "GET /a b HTTP/1.1",
         "PRI * HTTP/2.0",
-        "GET g HTTP/1.1",
     ] {
         check(&format!("{line}\r\nHost: g\r\n\r\n{TAIL}"), 400, 0).await;
     }
@@ -182,6 +181,7 @@ async fn tunnels_and_echoes_are_refused() {
     };
     check("CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n", 405).await;
     check("TRACE /g HTTP/1.1\r\nHost: g\r\n\r\n", 405).await;
+    check("GET g HTTP/1.1\r\nHost: g\r\n\r\n", 400).await;
     check("OPTIONS * HTTP/1.1\r\nHost: g\r\n\r\n", 400).await;
     assert_eq!(stub.seen(), []);
     // An upgrade is not offered on: the downstream answers the request as any other.
@@ -406,4 +406,23 @@ async fn a_client_that_has_gone_is_noticed_and_its_query_broken_off() {
         assert_eq!(told.recv().await, Some(true), "the downstream hears of it");
         super::until("nothing is under way", || gate.downstreams.in_flight() == 0).await;
     }
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
+    use tokio::io::AsyncWriteExt as _;
+    let listener = super::listener().await;
+    let address = listener.local_address().expect("bound");
+    let _client = tokio::net::TcpStream::connect(address).await.expect("connect");
+    let mut connection = listener.accept().await;
+    connection.bound_writes(A_WHILE);
+    let writing = async {
+        loop {
+            if let Err(error) = connection.write_all(&[b'x'; 64 << 10]).await {
+                return error.kind();
+            }
+        }
+    };
+    let ended = tokio::time::timeout(super::PATIENCE, writing).await.expect("given up");
+    assert_eq!(ended, std::io::ErrorKind::TimedOut);
 }
