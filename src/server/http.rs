@@ -3,39 +3,31 @@
 //! Bodies are bounded in size and in time before a service sees them, and errors look as Go's
 //! `http.Error` writes them. Pages and read paths of other rooms are merged into the router.
 
+mod serve;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
-use axum::extract::{ConnectInfo, FromRequestParts, Query, State};
+use axum::extract::{FromRequestParts, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
-use tower::Service as _;
+
+pub use serve::serve;
 
 use super::client_header::ClientHeader;
-use super::config::ServerConfig;
-use super::drain::Drain;
-use super::listen::{Connection, Listener};
 use super::room::{Held, NoRoom, Room};
 use super::seam::{DistributorCalls, Form, Received, RequestKind};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
 use super::tenancy::Tenancy;
-use super::{Drained, connections};
 use crate::distributor::{RateLimitHeaders, RoomFor};
 use crate::tenant::{ClientId, TenantId, TenantIdError};
 use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
-
-/// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
-/// fit many times; a larger head is answered 431.
-const HEAD_BYTES_MAX: usize = 128 << 10;
 
 /// Charged for a body before any of it has come.
 const FIRST_CHARGE_BYTES: usize = 64 << 10;
@@ -126,46 +118,6 @@ pub fn router(edge: HttpEdge, rest: Router) -> Router {
         .merge(rest)
         .fallback(async || http_error(404, "404 page not found"))
         .layer(axum::Extension(tenancy))
-}
-
-/// Serves until the drain starts, then until all requests are answered or the drain's time is
-/// over. A connection that is open after that is closed.
-pub async fn serve(
-    listener: Listener,
-    router: Router,
-    config: &ServerConfig,
-    drain: Drain,
-) -> Drained {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(config.http_server_idle_timeout.as_duration())
-        .max_buf_size(HEAD_BYTES_MAX);
-    let grace = config.graceful_shutdown_timeout.as_duration();
-    connections::serve(listener, drain, grace, |connection, drain| {
-        serve_one(http.clone(), connection, router.clone(), drain)
-    })
-    .await
-}
-
-async fn serve_one(http: http1::Builder, connection: Connection, router: Router, mut drain: Drain) {
-    let peer = connection.peer_address();
-    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(ConnectInfo(peer));
-        }
-        router.clone().call(request)
-    });
-    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(connection), service));
-    let outcome = tokio::select! {
-        outcome = serving.as_mut() => outcome,
-        () = drain.started() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "HTTP connection ended early");
-    }
 }
 
 async fn ready(State(edge): State<HttpEdge>) -> Response {

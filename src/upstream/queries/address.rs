@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{self, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
@@ -373,16 +373,6 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// How a message that came in this version is named in `Via`.
-pub(super) fn via(version: Version, pseudonym: &str) -> Option<HeaderValue> {
-    let version = match version {
-        Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2",
-        _ => "1.1",
-    };
-    HeaderValue::from_str(&format!("{version} {pseudonym}")).ok()
 }
 
 /// Nothing was done for the request: hyper gave it back unsent, or the other side refused its

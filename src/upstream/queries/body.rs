@@ -5,6 +5,7 @@
 //! the request.
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -44,8 +45,10 @@ struct Streaming {
 /// Why a body did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Its sender has gone, or sent nonsense.
+    /// Its sender has gone.
     BrokenOff,
+    /// Its sender broke the rules of the protocol.
+    Malformed,
     Slow(TooSlow),
 }
 
@@ -133,8 +136,9 @@ impl Streaming {
             self.moved_at = Instant::now();
             return Poll::Ready(None);
         };
-        let Ok(frame) = frame else {
-            return Poll::Ready(Some(Err(self.failed(Fault::BrokenOff))));
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Poll::Ready(Some(Err(self.failed(fault(&*error))))),
         };
         self.moved_at = Instant::now();
         let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -148,6 +152,19 @@ impl Streaming {
         self.fault = Some(fault);
         Unfinished.into()
     }
+}
+
+/// Chunks that are none are told as bad data; all else looks like a sender that has gone.
+fn fault(error: &(dyn std::error::Error + 'static)) -> Fault {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) {
+            return Fault::Malformed;
+        }
+        cause = error.source();
+    }
+    Fault::BrokenOff
 }
 
 impl Body for QueryBody {

@@ -20,11 +20,11 @@ mod pace;
 mod query;
 mod reply;
 mod server_timing;
+mod via;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header;
 use http::uri::PathAndQuery;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -38,6 +38,7 @@ use crate::tls::{self, ClientTls, TlsError};
 use address::{Attempt, Downstream, Failure, Waits};
 use body::Fault;
 use config::{DownstreamConfig, DownstreamConfigError};
+use via::Via;
 
 /// What a sender is told to wait when too much is under way: queries end within seconds.
 const FULL_WAIT: Duration = Duration::from_secs(1);
@@ -60,8 +61,7 @@ struct Inner {
     turn: AtomicUsize,
     waits: Waits,
     checks: Option<Checks>,
-    /// We in `Via`: of this process, so that a request which comes back is known.
-    pseudonym: String,
+    via: Via,
     tls: Option<Arc<ClientTls>>,
     counts: Counts,
 }
@@ -100,6 +100,8 @@ pub enum DownstreamError {
     SlowBody { waited: Duration },
     #[error("the body of the request was broken off")]
     BodyBrokenOff,
+    #[error("the body of the request is malformed")]
+    MalformedBody,
     /// Those behind us lead back to us.
     #[error("the request has been here before: -frontend.downstream-url leads back to this gate")]
     Loop,
@@ -127,7 +129,7 @@ impl DownstreamError {
             // Cortex's and nginx' number for a client that has gone; nobody hears it.
             Self::BodyBrokenOff => 499,
             Self::Loop => 508,
-            Self::Unsendable => 400,
+            Self::MalformedBody | Self::Unsendable => 400,
         }
     }
 
@@ -174,7 +176,7 @@ impl Downstreams {
                 pause: config.idle_timeout.as_duration(),
             },
             checks,
-            pseudonym: format!("freehold-{:016x}", rand::random::<u64>()),
+            via: Via::new(rand::random()),
             tls,
             counts: Counts::default(),
         })))
@@ -228,12 +230,11 @@ impl Downstreams {
 
 impl Inner {
     async fn send(&self, query: &Query) -> Result<Reply, DownstreamError> {
-        if self.has_been_here(query) {
+        if self.via.has_been_here(&query.headers) {
             self.counts.loops.add(1);
             return Err(DownstreamError::Loop);
         }
-        let via = address::via(query.version, &self.pseudonym);
-        let via = via.ok_or(DownstreamError::Unsendable)?;
+        let via = self.via.line(query.version);
         let (mut tried, mut failures) = (Tried::default(), Vec::new());
         let mut repeats = 0;
         loop {
@@ -267,12 +268,6 @@ impl Inner {
             }
             failures.push((index, cause));
         }
-    }
-
-    fn has_been_here(&self, query: &Query) -> bool {
-        let lines = query.headers.get_all(header::VIA).iter();
-        let mut hops = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
-        hops.any(|hop| hop.split_ascii_whitespace().nth(1) == Some(&*self.pseudonym))
     }
 
     /// The one of those that are well which has the least under way; where none is well, one that
@@ -358,6 +353,7 @@ impl Inner {
             }
             Failure::Body(Fault::Slow(slow)) => DownstreamError::SlowBody { waited: slow.waited },
             Failure::Body(Fault::BrokenOff) => DownstreamError::BodyBrokenOff,
+            Failure::Body(Fault::Malformed) => DownstreamError::MalformedBody,
             Failure::Unsendable => DownstreamError::Unsendable,
         }
     }

@@ -73,8 +73,7 @@ impl Reply {
         pause_max: Duration,
     ) -> Self {
         let (head, frames) = response.into_parts();
-        let head =
-            ReplyHead { status: head.status, headers: end_to_end(head.headers), is_bodiless };
+        let head = ReplyHead::new(head.status, head.headers, is_bodiless);
         let pace = Pace::new(pause_max);
         let frames = Frames::Theirs(frames, in_flight);
         Self { head, body: ReplyBody { frames, pace, trailers: None, is_failed: false } }
@@ -118,6 +117,23 @@ impl Reply {
 }
 
 impl ReplyHead {
+    fn new(status: StatusCode, headers: HeaderMap, is_bodiless: bool) -> Self {
+        let is_chunked = headers.contains_key(header::TRANSFER_ENCODING);
+        let mut headers = end_to_end(headers);
+        match headers.get(header::CONTENT_LENGTH).cloned() {
+            // Chunks have won over it; it is not the body's.
+            Some(_) if is_chunked => {
+                headers.remove(header::CONTENT_LENGTH);
+            }
+            // Once, however often it was told.
+            Some(length) => {
+                headers.insert(header::CONTENT_LENGTH, length);
+            }
+            None => {}
+        }
+        Self { status, headers, is_bodiless }
+    }
+
     pub fn status(&self) -> u16 {
         self.status.as_u16()
     }
@@ -314,6 +330,22 @@ mod tests {
         // What a HEAD would have got, and what has not been modified.
         check(head(200, "5", true), "", Some("5"));
         check(head(304, "5", false), "", Some("5"));
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_nobodys() {
+        let check = |lines: &[(&'static str, &'static str)], expect: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            let head = ReplyHead::new(StatusCode::OK, headers, false);
+            let told: Vec<_> = head.headers.get_all(header::CONTENT_LENGTH).iter().collect();
+            assert_eq!(told, expect, "{lines:?}");
+        };
+        check(&[("content-length", "9"), ("transfer-encoding", "chunked")], &[]);
+        check(&[("content-length", "9"), ("content-length", "9")], &["9"]);
+        check(&[("content-length", "9")], &["9"]);
     }
 
     #[test]
