@@ -12,6 +12,7 @@ mod certificates;
 mod distributors;
 mod edges;
 mod following;
+mod front_door;
 mod ingester_ring;
 mod membership;
 mod readiness;
@@ -69,6 +70,7 @@ use certificates::Certificates;
 use distributors::{Member, Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
+use front_door::SaltError;
 use membership::{Membership, follow_own_state};
 use readiness::{Readiness, follow_readiness};
 
@@ -109,6 +111,8 @@ pub enum AppError {
     DistributorRingReadOnly,
     #[error("cannot use -client-identity.secret-file {}", .path.display())]
     ClientSecret { path: PathBuf, source: SecretError },
+    #[error("cannot use -front-door.salt-file {}", .path.display())]
+    FrontDoorSalt { path: PathBuf, source: SaltError },
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]
@@ -277,6 +281,7 @@ impl App {
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
         let calls = distributor.as_ref();
+        let door = registry.clone();
         let http_edge = HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
@@ -295,6 +300,7 @@ impl App {
         });
         let router =
             http::router(http_edge, pages.merge(distributor_pages).merge(read::router(reads)));
+        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {

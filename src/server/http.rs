@@ -22,6 +22,7 @@ use tower::Service as _;
 use super::client_header::ClientHeader;
 use super::config::ServerConfig;
 use super::drain::Drain;
+use super::front_door::Unreadable;
 use super::listen::{Connection, Listener};
 use super::room::{Held, NoRoom, Room};
 use super::seam::{DistributorCalls, Form, Received, RequestKind};
@@ -236,7 +237,7 @@ impl HttpEdge {
     async fn remote_write(&self, head: &Parts, body: Body) -> Result<Response, Response> {
         let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
-        let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
+        let protocol = self.protocol(headers).map_err(|text| unreadable(http_error(415, &text)))?;
         // Before the body, which would be read in vain.
         let client = self.clients.client(headers).map_err(|e| http_error(400, &e.to_string()))?;
         let bytes_max = self.remote_write.body_bytes_max;
@@ -312,7 +313,7 @@ impl HttpEdge {
         if form != RateLimitHeaders::Off
             && let Some(budget) = (distributor.budget)(&tenant)
         {
-            tell_budget(&mut response, form, budget);
+            tell_budget(&mut response, form, "tenant", budget);
         }
         Ok(response)
     }
@@ -421,6 +422,12 @@ async fn read_charged(
         // A sender drops its samples on a 4xx; this one had only too little time.
         Err(_) => Err(http_error(503, "the request body did not arrive in time")),
     }
+}
+
+/// Marks an answer to what is no write, for the front door.
+fn unreadable(mut response: Response) -> Response {
+    response.extensions_mut().insert(Unreadable);
+    response
 }
 
 /// Charges what a body unpacks to where the body is charged.
