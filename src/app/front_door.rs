@@ -190,7 +190,7 @@ mod tests {
             let families = families.into_vec();
             let name = "freehold_front_door_salt_rotations_total";
             let family = families.iter().find(|family| family.name() == name).expect("there");
-            family.get_metric()[0].get_counter().value()
+            family.get_metric()[0].get_counter().get_value()
         };
         let steps = async {
             let until = async |is_there: &dyn Fn() -> bool| {

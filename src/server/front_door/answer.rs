@@ -4,7 +4,6 @@
 use ::http::{HeaderMap, header};
 use axum::response::Response;
 
-use super::OwnRefusal;
 use crate::front_door::config::Limiter;
 use crate::front_door::{OverLimit, Refusal, RouteClass};
 use crate::ratelimit::{BucketView, RateLimitHeaders, retry_after_secs};
@@ -25,7 +24,6 @@ pub(super) fn refused(class: RouteClass, refusal: &Refusal, headers: RateLimitHe
     let wait_secs = retry_after_secs(over.wait_ns, 0.0);
     response.headers_mut().insert(header::RETRY_AFTER, wait_secs.into());
     tell(&mut response, headers, over);
-    response.extensions_mut().insert(OwnRefusal);
     response
 }
 

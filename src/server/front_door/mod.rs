@@ -19,7 +19,6 @@ use std::net::SocketAddr;
 
 use crate::clock::Clock;
 use crate::front_door::address::HopHeader;
-use crate::front_door::config::Limiter;
 use crate::front_door::{Answer, FrontDoor, OverLimit, Pass, Refusal, RouteClass};
 use crate::ratelimit::{LogLines, RateLimitHeaders};
 
