@@ -13,6 +13,7 @@ mod distributors;
 mod edges;
 mod error;
 mod following;
+mod front_door;
 mod ingester_ring;
 mod member;
 mod membership;
@@ -23,7 +24,6 @@ mod shown;
 mod write_gate;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,8 +32,6 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
-use crate::clients::Gates;
-use crate::clients::config::ClientIdentityConfigError;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
@@ -43,16 +41,14 @@ use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
-use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
+use crate::limits::reload::{ReloadStatusReader, Reloader};
 use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
-use crate::ring::kv::KvSetupError;
 use crate::ring::kv::requests::RequestDurations;
 use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::{self, Watcher};
 use crate::server::Drained;
 use crate::server::client_header::ClientHeader;
-use crate::server::config::ServerConfigError;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
 use crate::server::http::{self, HttpEdge};
@@ -61,16 +57,11 @@ use crate::server::read::{self, ReadEdge};
 use crate::server::room::Room;
 use crate::server::seam::{BudgetCalls, Work};
 use crate::server::tenancy::Tenancy;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::telemetry;
-use crate::tls::{ServerTls, TlsError};
-use crate::upstream::distributor::HttpUpstreamStartError;
-use crate::upstream::ingesters::IngestersStartError;
-use crate::upstream::page::PageError;
-use crate::upstream::queries::DownstreamStartError;
-use crate::upstream::{Upstream, UpstreamStartError};
+use crate::tls::ServerTls;
+use crate::upstream::Upstream;
 
-use budgets::SecretError;
 use certificates::Certificates;
 use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
@@ -289,6 +280,7 @@ impl App {
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
         let calls = distributor.as_ref();
+        let door = registry.clone();
         let http_edge = HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
@@ -306,6 +298,7 @@ impl App {
             version: env!("CARGO_PKG_VERSION"),
         });
         let router = http::router(http_edge, pages.merge(distributor_pages).merge(query_pages));
+        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {

@@ -12,7 +12,8 @@
 //!
 //! In reading order: `app` wires everything; the words that every room speaks (`keys`, `labels`,
 //! `tenant`, `units`, `go_text`, `sync`); mechanisms (`ratelimit`, `exposition`); the core rooms,
-//! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`, `clients`); formats
+//! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`, `clients`,
+//! `front_door`); formats
 //! (`wire`); what reaches outside (`clock`, `store`, `tls`, `upstream`, and the drivers inside
 //! `ring` and `limits`); services (`ingester`, `distributor`, `frontend`); the edge (`server`, `admin`). A room
 //! uses what is below it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every
@@ -34,6 +35,7 @@ pub mod tenant;
 pub mod units;
 
 pub mod clients;
+pub mod front_door;
 pub mod limits;
 pub mod ratelimit;
 pub mod ring;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::budgets::SecretError;
+use super::front_door::SaltError;
 use crate::clients::Gates;
 use crate::clients::config::ClientIdentityConfigError;
 use crate::limits::reload::ReloadError;
@@ -46,6 +47,8 @@ pub enum AppError {
     Downstream(#[from] DownstreamStartError),
     #[error("cannot use -client-identity.secret-file {}", .path.display())]
     ClientSecret { path: PathBuf, source: SecretError },
+    #[error("cannot use -front-door.salt-file {}", .path.display())]
+    FrontDoorSalt { path: PathBuf, source: SaltError },
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]

@@ -17,7 +17,9 @@ use tower::Service as _;
 use super::certificates::Certificates;
 use super::member::{Joining, Member};
 use super::readiness::ring_note;
-use super::{AppError, budgets, edges, listen, room, serve_grpc, serve_http, start_reloads};
+use super::{
+    AppError, budgets, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads,
+};
 use crate::admin;
 use crate::admin::clients::ClientsSource;
 use crate::clients::peers::Budgets;
@@ -141,6 +143,7 @@ impl QueryGate {
                 are_clients_known: config.client_identity.enabled,
             }),
         );
+        let door = registry.clone();
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
@@ -157,7 +160,9 @@ impl QueryGate {
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
-        serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);
+        let router = http::router(edge, pages);
+        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
+        serve_http(&config, listener, router, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             to = config.frontend.downstream.url.as_str(), "started; look at /ready and /metrics"

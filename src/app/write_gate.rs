@@ -15,7 +15,7 @@ use super::distributors::{Started, Ticking, start_distributor};
 use super::ingester_ring::IngesterRing;
 use super::member::{Joining, Member};
 use super::readiness::ring_note;
-use super::{AppError, edges, listen, room, serve_grpc, serve_http, start_reloads};
+use super::{AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads};
 use crate::admin;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -135,6 +135,7 @@ impl WriteGate {
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
+        let door = registry.clone();
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
@@ -151,7 +152,9 @@ impl WriteGate {
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
-        serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);
+        let router = http::router(edge, pages);
+        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
+        serve_http(&config, listener, router, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             to = match config.distributor.upstream.url.as_str() {

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
+use crate::front_door::config::{FrontDoorConfig, FrontDoorConfigError};
 use crate::frontend::config::{FrontendConfig, FrontendConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
 use crate::labels::NameScheme;
@@ -56,6 +57,8 @@ pub struct Config {
     pub ingester: IngesterConfig,
     /// How the clients of tenants are named, and who keeps their budgets.
     pub client_identity: ClientIdentityConfig,
+    /// Limits by address and credential, ahead of everything on HTTP.
+    pub front_door: FrontDoorConfig,
     /// What every tenant may, unless the runtime file says otherwise.
     pub limits: Limits,
     pub runtime_config: reload::Config,
@@ -149,6 +152,8 @@ pub enum ConfigError {
     #[error(transparent)]
     ClientIdentity(#[from] ClientIdentityConfigError),
     #[error(transparent)]
+    FrontDoor(#[from] FrontDoorConfigError),
+    #[error(transparent)]
     Limits(#[from] LimitsError),
     #[error(transparent)]
     RuntimeConfig(#[from] reload::ConfigError),
@@ -188,6 +193,7 @@ impl Default for Config {
             ingester_client: IngesterClientConfig::default(),
             ingester,
             client_identity: ClientIdentityConfig::default(),
+            front_door: FrontDoorConfig::default(),
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
             store: store::Config::default(),
@@ -219,6 +225,7 @@ impl Config {
         self.ingester.validate()?;
         self.ingester.lifecycler.validate()?;
         self.client_identity.validate()?;
+        self.front_door.validate()?;
         self.limits.validate(Support {
             shard_by_all_labels: self.distributor.shard_by_all_labels,
             // Counting is always on here; Cortex can turn it off.

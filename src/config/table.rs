@@ -7,6 +7,7 @@ mod client_identity;
 mod distributor;
 mod distributor_ring;
 mod distributor_upstream;
+mod front_door;
 mod frontend;
 mod frontend_downstream;
 mod frontend_ring;
@@ -43,6 +44,7 @@ pub const FLAGS: &[Group] = &[
     upstream::FLAGS,
     limits::FLAGS,
     client_identity::FLAGS,
+    front_door::FLAGS,
     ring::FLAGS,
     ring_stores::FLAGS,
     store::FLAGS,

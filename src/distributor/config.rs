@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ha::{HaTrackerConfig, HaTrackerConfigError};
 use crate::distributor::admission::InstanceLimits;
+use crate::ratelimit::RateLimitHeaders;
 use crate::ring;
 use crate::ring::service_ring::ServiceRingConfig;
 use crate::units::{Millis, Secret};
@@ -98,18 +99,6 @@ pub enum ShardingStrategy {
     Default,
     /// A subring of the tenant's shard size.
     ShuffleSharding,
-}
-
-/// In which form answers tell what is left of a tenant's budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RateLimitHeaders {
-    #[default]
-    Off,
-    /// `RateLimit` and `RateLimit-Policy` of the IETF's draft.
-    Draft,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
-    Legacy,
 }
 
 /// Settings of the distributor that contradict each other.

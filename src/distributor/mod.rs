@@ -48,10 +48,10 @@ use rates::{Account, Charges, ClientVerdict, Rates};
 use refusal_log::{Kind, Refusal, RefusalLog, Sender};
 use sink::{Outgoing, Sent};
 
+pub use crate::ratelimit::RateLimitHeaders;
 pub use admission::{InstanceLimits, Overload, RATE_INTERVAL};
 pub use config::{
-    DistributorConfig, DistributorConfigError, OtlpConfig, PoolConfig, RateLimitHeaders,
-    ShardingStrategy,
+    DistributorConfig, DistributorConfigError, OtlpConfig, PoolConfig, ShardingStrategy,
 };
 pub use counters::RequestKind;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};

@@ -183,8 +183,8 @@ impl Frontend {
         match &outcome {
             Err(error) => {
                 let reason = error.reason();
-                if let Some(counted) = error.counted_as() {
-                    self.counters.rejected(counted, &tenant);
+                if error.is_own_refusal() {
+                    self.counters.rejected(reason, &tenant);
                 }
                 self.log.refused(line, reason, &error.to_string(), now_ns);
             }
@@ -389,11 +389,11 @@ impl AnswerError {
         }
     }
 
-    /// The reason under which Cortex's counter has it, where it is a refusal of ours.
-    fn counted_as(&self) -> Option<&'static str> {
+    /// A bound of this gate was hit.
+    pub fn is_own_refusal(&self) -> bool {
         match self {
-            Self::Full(_) | Self::ClientBudget { .. } => Some(self.reason()),
-            Self::BudgetUnknown { .. } | Self::NoAnswer(_) => None,
+            Self::Full(_) | Self::ClientBudget { .. } => true,
+            Self::BudgetUnknown { .. } | Self::NoAnswer(_) => false,
         }
     }
 }

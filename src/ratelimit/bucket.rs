@@ -58,6 +58,17 @@ impl Bucket {
         admitted
     }
 
+    /// Takes `n` credits whether they are there or not, but goes no deeper into debt than
+    /// `debt_max`: what is owed is to be refilled before anything is admitted again.
+    pub fn charge(&mut self, n: u64, debt_max: u64, now_ns: i64) {
+        if self.rate == RATE_UNLIMITED {
+            return;
+        }
+        let credits = self.credits_at(now_ns) - n as f64;
+        self.credits = credits.max(-(debt_max as f64));
+        self.last_ns = now_ns;
+    }
+
     /// Returns what is left of `n` credits that were taken at `taken_ns` and bought nothing.
     ///
     /// Had they never been taken, part of the refill since then could have been lost at the brim,

@@ -20,6 +20,7 @@ use serde::Deserialize;
 pub use serve::serve;
 
 use super::client_header::ClientHeader;
+use super::front_door::Unreadable;
 use super::room::{Held, NoRoom, Room};
 use super::seam::{DistributorCalls, Form, Received, RequestKind};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
@@ -188,7 +189,7 @@ impl HttpEdge {
     async fn remote_write(&self, head: &Parts, body: Body) -> Result<Response, Response> {
         let headers = &head.headers;
         let name = self.tenancy.named(headers).map_err(|e| http_error(401, &e.to_string()))?;
-        let protocol = self.protocol(headers).map_err(|text| http_error(415, &text))?;
+        let protocol = self.protocol(headers).map_err(|text| unreadable(http_error(415, &text)))?;
         // Before the body, which would be read in vain.
         let client = self.clients.client(headers).map_err(|e| http_error(400, &e.to_string()))?;
         let bytes_max = self.remote_write.body_bytes_max;
@@ -264,7 +265,7 @@ impl HttpEdge {
         if form != RateLimitHeaders::Off
             && let Some(budget) = (distributor.budget)(&tenant)
         {
-            tell_budget(&mut response, form, budget);
+            tell_budget(&mut response, form, "tenant", budget);
         }
         Ok(response)
     }
@@ -399,6 +400,12 @@ async fn read_charged(
         })
     };
     tokio::time::timeout(wait, reading).await.unwrap_or(Err(Unread::Late))
+}
+
+/// Marks an answer to what is no write, for the front door.
+fn unreadable(mut response: Response) -> Response {
+    response.extensions_mut().insert(Unreadable);
+    response
 }
 
 /// Charges what a body unpacks to where the body is charged.

@@ -12,6 +12,7 @@ pub mod client_header;
 pub mod config;
 mod connections;
 pub mod drain;
+pub mod front_door;
 pub mod grpc;
 pub mod http;
 pub mod listen;

@@ -21,13 +21,14 @@ use axum::routing::any;
 use futures_util::stream;
 
 use super::client_header::ClientHeader;
+use super::front_door::OwnRefusal;
 use super::http::{Unread, read_into};
 use super::read;
 use super::room::{Held, Room};
 use super::status::{ReadRefusal, http_error};
 use super::tenancy::Tenancy;
 use crate::frontend::asked::{Asked, Call};
-use crate::frontend::{Answered, Frontend};
+use crate::frontend::{AnswerError, Answered, Frontend};
 use crate::tenant::{TenantId, TenantIdError};
 use crate::upstream::queries::Query;
 
@@ -94,7 +95,7 @@ impl QueryEdge {
         if let (Some(name), Some(client)) = (self.clients.name(), &asked.client) {
             asked.query.set(name.as_str(), client.as_str());
         }
-        let answered = self.frontend.answer(asked).await.map_err(refused)?;
+        let answered = self.frontend.answer(asked).await.map_err(unanswered)?;
         Ok(response(answered, held))
     }
 
@@ -126,6 +127,16 @@ fn unread(unread: Unread) -> Response {
         Unread::TooLarge { .. } => http_error(413, "http: request body too large"),
         other => other.into(),
     }
+}
+
+/// What a limiter of ours refused is no failure of the sender's at the front door.
+fn unanswered(error: AnswerError) -> Response {
+    let is_own_refusal = error.is_own_refusal();
+    let mut response = refused(error);
+    if is_own_refusal {
+        response.extensions_mut().insert(OwnRefusal);
+    }
+    response
 }
 
 fn refused(error: impl Into<ReadRefusal>) -> Response {

@@ -10,6 +10,7 @@ use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tonic::Code;
 
+use super::front_door::{self, OwnRefusal};
 use super::grpc::FrameError;
 use super::seam::{PushError, WorkLost};
 use super::stream_auth::StreamAuthError;
@@ -243,6 +244,7 @@ pub fn remote_write_answer(
     protocol: Version,
     outcome: Result<distributor::Answer, distributor::PushError>,
 ) -> Response {
+    let is_unreadable = is_unreadable(&outcome);
     let (written, refusal) = match outcome {
         Ok(distributor::Answer::Passed(answer)) => return passed(answer),
         Ok(distributor::Answer::Taken { written, partly: None }) => (Some(written), None),
@@ -262,6 +264,9 @@ pub fn remote_write_answer(
             response
         }
     };
+    if is_unreadable {
+        response.extensions_mut().insert(front_door::Unreadable);
+    }
     if let (Version::V2, Some(written)) = (protocol, written) {
         let headers = response.headers_mut();
         for (name, count) in [
@@ -273,6 +278,16 @@ pub fn remote_write_answer(
         }
     }
     response
+}
+
+/// The body was no write, for the front door.
+fn is_unreadable(outcome: &Result<distributor::Answer, distributor::PushError>) -> bool {
+    use distributor::PushError as Error;
+    match outcome {
+        Err(Error::Unreadable(error)) => !matches!(error, Unreadable::NoRoom),
+        Err(Error::Unfit(error)) => matches!(error, PrepareError::Unreadable(_)),
+        _ => false,
+    }
 }
 
 /// A remote write that was not taken, or not whole.
@@ -288,6 +303,9 @@ impl Refusal {
     /// request over a rate that no wait lets through gets no time: it would be told in vain.
     fn response(&self) -> Response {
         let mut response = http_error(self.status, &self.text);
+        if self.status == TOO_MANY_REQUESTS {
+            response.extensions_mut().insert(OwnRefusal);
+        }
         let wait_ns = match self.status {
             TOO_MANY_REQUESTS => self.wait_ns,
             SERVICE_UNAVAILABLE => Some(self.wait_ns.unwrap_or(0)),
@@ -386,11 +404,17 @@ fn passed(answer: upstream::distributor::Answer) -> Response {
     response
 }
 
-/// Tells what is left of a tenant's budget. A tenant without a limit is told nothing.
+/// Tells what is left of a budget, that of a tenant for one; `policy_name` says whose it is, in plain letters. Without a
+/// limit nothing is told.
 ///
 /// The time until the bucket is full is told as the reset: within one debt it is one moment, and
 /// does not move with each request.
-pub fn tell_budget(response: &mut Response, form: RateLimitHeaders, budget: BucketView) {
+pub fn tell_budget(
+    response: &mut Response,
+    form: RateLimitHeaders,
+    policy_name: &str,
+    budget: BucketView,
+) {
     if budget.rate == RATE_UNLIMITED || form == RateLimitHeaders::Off {
         return;
     }
@@ -403,10 +427,10 @@ pub fn tell_budget(response: &mut Response, form: RateLimitHeaders, budget: Buck
         RateLimitHeaders::Off => {}
         RateLimitHeaders::Draft => {
             let window_secs = secs_for(budget.burst as f64).max(1);
-            let policy = format!("\"tenant\";q={};w={window_secs}", budget.burst);
-            let left = format!("\"tenant\";r={remaining};t={reset_secs}");
+            let policy = format!("\"{policy_name}\";q={};w={window_secs}", budget.burst);
+            let left = format!("\"{policy_name}\";r={remaining};t={reset_secs}");
             for (name, value) in [("ratelimit-policy", policy), ("ratelimit", left)] {
-                let value = HeaderValue::from_str(&value).expect("digits and punctuation");
+                let value = HeaderValue::from_str(&value).expect("letters, digits and punctuation");
                 headers.insert(name, value);
             }
         }

@@ -24,6 +24,7 @@ mod distributors;
 mod fan_out;
 mod faults;
 mod flood;
+mod front_door;
 mod grpc;
 mod http;
 mod http_behaviour;

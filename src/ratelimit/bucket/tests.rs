@@ -191,3 +191,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_charge_makes_debt_down_to_its_bound() {
+    let mut bucket = Bucket::new(1.0, 3);
+    bucket.charge(2, 2, SEC);
+    assert_eq!(bucket.credits_at(SEC), 1.0);
+    bucket.charge(2, 2, SEC);
+    assert_eq!(bucket.credits_at(SEC), -1.0);
+    bucket.charge(5, 2, SEC);
+    assert_eq!(bucket.credits_at(SEC), -2.0);
+    assert_eq!(bucket.wait_ns(1, SEC), Some(3 * SEC as u64));
+    assert!(!bucket.take(1, 4 * SEC - 2));
+    assert!(bucket.take(1, 4 * SEC));
+}

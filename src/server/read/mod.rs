@@ -8,7 +8,7 @@
 //! memory, and how many are answered at once. All of a request runs on one blocking thread, since
 //! the store waits for the disk and compiling expressions takes its time.
 
-mod answer;
+pub(super) mod answer;
 mod params;
 
 use std::sync::Arc;
