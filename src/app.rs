@@ -13,7 +13,9 @@ mod distributors;
 mod edges;
 mod following;
 mod ingester_ring;
+mod member;
 mod membership;
+pub mod owners;
 mod readiness;
 mod shown;
 mod write_gate;
@@ -28,6 +30,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
+use crate::clients::Gates;
 use crate::clients::config::ClientIdentityConfigError;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -66,9 +69,10 @@ use crate::upstream::{Upstream, UpstreamStartError};
 
 use budgets::SecretError;
 use certificates::Certificates;
-use distributors::{Member, Started, Ticking, start_distributor};
+use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
+use member::{Joining, Member};
 use membership::{Membership, follow_own_state};
 use readiness::{Readiness, follow_readiness};
 
@@ -105,8 +109,8 @@ pub enum AppError {
     HttpUpstream(#[from] HttpUpstreamStartError),
     #[error(transparent)]
     Ingesters(#[from] IngestersStartError),
-    #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
-    DistributorRingReadOnly,
+    #[error("the {ring}s' ring needs a store that can be written: inmemory, etcd or consul")]
+    GateRingReadOnly { ring: Gates },
     #[error("this build has no query gate: -target=query-frontend cannot be started")]
     NoQueryGate,
     #[error("cannot use -client-identity.secret-file {}", .path.display())]
@@ -255,8 +259,13 @@ impl App {
             // As in Cortex, an ingester alone takes pushes from distributors only.
             Target::Ingester | Target::Distributor | Target::QueryFrontend => (None, None),
             Target::All => {
-                let port = grpc_address.port();
-                let member = Member::join(&config, port, clock, &registry, &durations)?;
+                let member = Member::join_distributors(Joining {
+                    config: &config,
+                    grpc_port: grpc_address.port(),
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                })?;
                 let means = Ticking {
                     registry: &registry,
                     tasks: &mut tasks,

@@ -1,27 +1,25 @@
-//! Budgets over all distributors: what they are made of, and the task that follows the ring.
+//! Budgets over all gates of a ring: what they are made of, and the task that follows the ring.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::Registry;
 use sha2::{Digest, Sha256};
-use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::AppError;
-use super::distributors::Member;
+use super::distributors::Ticking;
+use super::member::Member;
+use super::owners;
 use crate::clients::key::KEY_SECRET_BYTES;
-use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, connector};
+use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, TermsFn, connector};
 use crate::clients::{GateSettings, Gates, KeyHasher};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::distributor::{owners, shared};
 use crate::exposition::{AtScrape, Families};
-use crate::limits::{IngestionRateStrategy, Overrides};
+use crate::limits::IngestionRateStrategy;
 use crate::ring::model::InstanceState;
 use crate::ring::{Ring, RingSnapshot};
-use crate::server::drain::Drain;
 use crate::tls;
 use crate::upstream::config::UpstreamConfig;
 
@@ -46,21 +44,25 @@ pub enum SecretError {
     Length { bytes: u64 },
 }
 
-/// Whether anything is to be kept over all distributors.
-pub(super) fn are_wanted(config: &Config) -> bool {
-    config.client_identity.enabled
-        || config.limits.ingestion_rate_strategy == IngestionRateStrategy::Leased
+/// Whether anything is to be kept over all gates of a ring. Any tenant's overrides may bring a
+/// budget of clients later, so looking for clients is enough.
+pub(super) fn are_wanted(config: &Config, gates: Gates) -> bool {
+    let is_enabled = config.client_identity.enabled;
+    match gates {
+        Gates::Distributors => {
+            is_enabled || config.limits.ingestion_rate_strategy == IngestionRateStrategy::Leased
+        }
+        Gates::QueryFrontends => is_enabled,
+    }
 }
 
-/// Budgets of a member of the distributors' ring, from now on kept up with it.
+/// Budgets of a member of a ring, from now on kept up with it.
 pub(super) fn start(
     config: &Config,
-    overrides: &Arc<Overrides>,
+    terms_of: Arc<TermsFn>,
     member: &Member,
     clock: Clock,
-    registry: &Registry,
-    tasks: &mut JoinSet<()>,
-    drain: &Drain,
+    means: &mut Ticking<'_>,
 ) -> Result<Budgets, AppError> {
     let identity = &config.client_identity;
     let grpc = &config.ingester_client.grpc_client_config;
@@ -74,23 +76,27 @@ pub(super) fn start(
         ..UpstreamConfig::default()
     };
     let budgets = Budgets::new(BudgetsSetup {
-        gates: Gates::Distributors,
+        gates: member.gates(),
         us: Arc::clone(member.id()),
         incarnation: rand::random(),
         settings: GateSettings { owner_lost: identity.owner_lost, cold_start: identity.cold_start },
         hasher: KeyHasher::new(secret(&identity.secret_file)?),
         clock,
         owner_timeout: identity.owner_timeout.as_duration(),
-        terms_of: shared::terms_of(overrides),
+        terms_of,
         connect: connector(way, tls),
     });
     let shown = budgets.clone();
     let read = move |families: &mut Families| shown.read_metrics(families);
-    registry.register(Box::new(AtScrape::new("client_families", read)))?;
+    let source = match member.gates() {
+        Gates::Distributors => "client_families",
+        Gates::QueryFrontends => "query_client_families",
+    };
+    means.registry.register(Box::new(AtScrape::new(source, read)))?;
     let (followed, ring) = (budgets.clone(), Arc::clone(member.ring()));
     let (us, overdue_ms) = (Arc::clone(member.id()), identity.owner_overdue.0);
-    let mut drain = drain.clone();
-    tasks.spawn(async move {
+    let mut drain = means.drain.clone();
+    means.tasks.spawn(async move {
         // Any arm may be dropped: the next look sees all.
         tokio::select! {
             () = drain.started() => {}

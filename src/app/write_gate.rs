@@ -11,11 +11,13 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::certificates::Certificates;
-use super::distributors::{Member, Started, Ticking, start_distributor};
+use super::distributors::{Started, Ticking, start_distributor};
 use super::ingester_ring::IngesterRing;
+use super::member::{Joining, Member};
 use super::readiness::ring_note;
 use super::{AppError, edges, listen, room, serve_grpc, serve_http, start_reloads};
 use crate::admin;
+use crate::clients::Gates;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -74,7 +76,7 @@ impl WriteGate {
             listener.local_address().map_err(|source| AppError::Listen { address, source })?;
 
         // Other gates ask for budgets over gRPC, and the ring announces the port.
-        let grpc_listener = match super::budgets::are_wanted(&config) {
+        let grpc_listener = match super::budgets::are_wanted(&config, Gates::Distributors) {
             false => None,
             true => {
                 let address = config.server.grpc_address()?;
@@ -93,7 +95,13 @@ impl WriteGate {
 
         let durations = RequestDurations::register(&registry)?;
         let grpc_port = grpc_address.map_or(config.server.grpc_listen_port, |one| one.port());
-        let member = Member::join(&config, grpc_port, clock, &registry, &durations)?;
+        let member = Member::join_distributors(Joining {
+            config: &config,
+            grpc_port,
+            clock,
+            registry: &registry,
+            durations: &durations,
+        })?;
         let (sink, ingesters) = match way_on {
             WayOn::Upstream(upstream) => (Sink::Upstream(upstream), None),
             WayOn::Ingesters(clients) => {

@@ -94,7 +94,8 @@ async fn accounts_of_both_rings_find_their_new_owner() {
         (Both::start("gate-0", true, &setup).await, Both::start("gate-1", true, &setup).await);
     publish(&[&first, &next], &first);
     let _ = first.writes.charge(key(Kind::ClientWrites), 10, setup.terms).await.expect("credit");
-    let _ = first.queries().charge(key(Kind::ClientQueries), 20, setup.terms).await.expect("credit");
+    let _ =
+        first.queries().charge(key(Kind::ClientQueries), 20, setup.terms).await.expect("credit");
     publish(&[&next, &first], &next);
     first.writes.leave().await;
     first.queries().leave().await;
