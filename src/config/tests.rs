@@ -6,6 +6,7 @@ use std::io::Write;
 
 use super::table::{FILE_ONLY, RENAMED_KEYS, SECOND_PLACES};
 use super::*;
+use crate::clients::Gates;
 use crate::clients::config::{ColdStart, OwnerLost};
 use crate::ingester::config::{CheckIngestionLimits, SeriesLimitMode};
 use crate::units::Millis;
@@ -414,6 +415,14 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
     let show = ["clients", "show", "--tenant=t", "--client=-a b", "--json", "--addr=h:1"];
     let found = check(&show, ClientsAsk::Show { client: "-a b".into() });
     assert_eq!(found, ("h:1".to_owned(), true));
+    let kind = |arguments: &[&str]| match parse(arguments) {
+        Ok(Command::Clients(args)) => args.kind,
+        other => panic!("{arguments:?}: {other:?}"),
+    };
+    let top = ["clients", "top", "--tenant", "t"];
+    assert_eq!(kind(&top), Gates::Distributors);
+    assert_eq!(kind(&[&top[..], &["--kind=queries"]].concat()), Gates::QueryFrontends);
+    assert!(refused(&[&top[..], &["--kind", "reads"]].concat()).contains("queries"));
     let own = ClientsAsk::Reset { client: String::new() };
     check(&["clients", "reset", "--tenant", "t", "--client", ""], own);
     assert!(refused(&["clients", "reset", "--tenant", "t"]).contains("--client"));

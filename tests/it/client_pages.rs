@@ -144,7 +144,8 @@ impl Gates {
 
     fn args(&self, at: usize, ask: ClientsAsk, json: bool) -> ClientsArgs {
         let addr = self.gates[at].http_address.to_string();
-        ClientsArgs { addr, tenant: TENANT.to_owned(), ask, json }
+        let kind = freehold::clients::Gates::Distributors;
+        ClientsArgs { addr, tenant: TENANT.to_owned(), kind, ask, json }
     }
 
     async fn stop(self) {
