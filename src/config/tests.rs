@@ -9,6 +9,7 @@ use super::*;
 use crate::clients::Gates;
 use crate::clients::config::{ColdStart, OwnerLost};
 use crate::ingester::config::{CheckIngestionLimits, SeriesLimitMode};
+use crate::limits::QueryRate;
 use crate::units::Millis;
 
 fn parse(arguments: &[&str]) -> Result<Command, ConfigError> {
@@ -229,6 +230,51 @@ fn limits_of_clients_may_stand_under_the_distributor_too() {
     for (_, ours) in SECOND_PLACES {
         assert!(flags::at(&flags::default_tree(), ours).is_some(), "{ours}");
     }
+}
+
+#[test]
+fn limits_of_queries_may_stand_under_the_frontend_and_be_shares() {
+    let config = |text: &str, flags: &[&str]| match from_file(text, flags) {
+        Ok(Command::Serve(config)) => config,
+        other => panic!("{text}: {other:?}"),
+    };
+    let there = "frontend:\n  client_identity_query_rate_limit: 5%\n  \
+                 client_identity_query_burst_size: 7\n  \
+                 client_identity_query_tracked_clients_limit: 9\n  \
+                 client_identity_query_shadow: true\n  query_capacity_per_second: 200\n";
+    let expect = Limits {
+        client_identity_query_rate_limit: QueryRate::Share(5.0),
+        client_identity_query_burst_size: 7,
+        client_identity_query_tracked_clients_limit: 9,
+        client_identity_query_shadow: true,
+        query_capacity_per_second: 200.0,
+        ..Limits::default()
+    };
+    assert_eq!(config(there, &[]).limits, expect);
+    let shown = effective_yaml(&config(there, &[]));
+    assert!(shown.contains("client_identity_query_rate_limit: 5%\n"), "{shown}");
+    assert_eq!(config(&shown, &[]).limits, expect, "what is shown is read again");
+    let flag = "-frontend.client-identity-query-rate-limit=2.5%";
+    let rate = config(there, &[flag]).limits.client_identity_query_rate_limit;
+    assert_eq!(rate, QueryRate::Share(2.5));
+    let flag = "-frontend.client-identity-query-rate-limit=3";
+    let rate = config(there, &[flag]).limits.client_identity_query_rate_limit;
+    assert_eq!(rate, QueryRate::PerSecond(3.0));
+    let text = file_refused("frontend:\n  client_identity_query_rate_limit: 5%\n");
+    assert!(text.contains("is a share of query_capacity_per_second, which is not set"), "{text}");
+    let text = refused(&["-distributor.ingestion-rate-limit=5%"]);
+    assert!(text.contains("flag -distributor.ingestion-rate-limit"), "{text}");
+    let text = refused(&["-frontend.client-identity-query-rate-limit=five"]);
+    assert!(text.contains("a number"), "{text}");
+}
+
+#[test]
+fn the_query_gate_is_a_target_with_a_ring() {
+    let config = serve(&["-target=query-frontend", "-frontend.ring.num-tokens=7"]);
+    assert_eq!((config.target, config.frontend.ring.num_tokens), (Target::QueryFrontend, 7));
+    assert_eq!(config.frontend.ring.heartbeat_period, Millis::from_secs(2));
+    let text = refused(&["-frontend.ring.heartbeat-timeout=1s"]);
+    assert!(text.contains("-frontend.ring.*"), "{text}");
 }
 
 #[test]
