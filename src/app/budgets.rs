@@ -13,7 +13,7 @@ use super::member::Member;
 use super::{AppError, owners};
 use crate::clients::key::KEY_SECRET_BYTES;
 use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, TermsFn, connector};
-use crate::clients::{GateSettings, KeyHasher};
+use crate::clients::{GateSettings, Gates, KeyHasher};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::exposition::{AtScrape, Families};
@@ -89,13 +89,13 @@ pub(super) fn start(
         terms_of,
         connect: connector(way, tls),
     });
-    let (shown, name) = (budgets.clone(), member.gates().name());
-    let read = move |families: &mut Families| {
-        shown.read_metrics(families);
-        families.label("ring", name);
+    let shown = budgets.clone();
+    let read = move |families: &mut Families| shown.read_metrics(families);
+    let source = match member.gates() {
+        Gates::Distributors => "client_families",
+        Gates::QueryFrontends => "query_client_families",
     };
-    let source = format!("client_{}_families", name.replace('-', "_"));
-    registry.register(Box::new(AtScrape::new(&source, read)))?;
+    registry.register(Box::new(AtScrape::new(source, read)))?;
     let (followed, ring) = (budgets.clone(), Arc::clone(member.ring()));
     let (us, overdue_ms) = (Arc::clone(member.id()), identity.owner_overdue.0);
     let mut drain = drain.clone();

@@ -10,6 +10,7 @@ use super::member::Member;
 use super::{AppError, budgets};
 use crate::admin;
 use crate::admin::clients::ClientsSource;
+use crate::clients::Gates;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -147,11 +148,15 @@ fn pages(
             clock,
         ),
     );
-    pages = pages.merge(admin::clients::router(ClientsSource {
-        budgets: budgets.clone(),
-        overrides: Arc::clone(overrides),
-        are_clients_known: config.client_identity.enabled,
-    }));
+    pages = pages.merge(admin::clients::router(
+        Gates::Distributors,
+        ClientsSource {
+            writes: budgets.clone(),
+            queries: None,
+            overrides: Arc::clone(overrides),
+            are_clients_known: config.client_identity.enabled,
+        },
+    ));
     if let Some(member) = member {
         pages = pages.merge(admin::ring_router("/distributor/ring", member.page(clock)));
     }

@@ -221,3 +221,55 @@ pub(super) fn publisher(
         Taken::InStep
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_of_both_rings_are_missed_in_time_and_share_evenly() {
+        let config = Config::default();
+        for ring in [&config.distributor.ring, &config.frontend.ring] {
+            let slow = ServiceRingConfig { num_tokens: 1, ..ring.clone() };
+            for (given, expect) in [(0, 2_000), (500, 500), (15_000, 2_000)] {
+                let heartbeat_period = Millis(given);
+                let ring =
+                    owner_ring(&config, &ServiceRingConfig { heartbeat_period, ..slow.clone() });
+                assert_eq!((ring.heartbeat_period, ring.num_tokens), (Millis(expect), 128));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn one_process_is_in_both_rings() {
+        let mut config = Config::default();
+        let registry = Registry::new();
+        let durations = RequestDurations::register(&registry).expect("new");
+        let clock = Clock::start();
+        fn joining<'a>(
+            config: &'a Config,
+            clock: Clock,
+            registry: &'a Registry,
+            durations: &'a RequestDurations,
+        ) -> Joining<'a> {
+            Joining { config, grpc_port: 9095, clock, registry, durations }
+        }
+        let none = joining(&config, clock, &registry, &durations);
+        assert!(Member::join_distributors(none).expect("nothing to join").is_none());
+        assert!(Member::join_query_gates(none).expect("nothing to join").is_none());
+        config.client_identity.enabled = true;
+        let both = joining(&config, clock, &registry, &durations);
+        let writes = Member::join_distributors(both).expect("joins").expect("a member");
+        let queries = Member::join_query_gates(both).expect("joins").expect("a member");
+        assert_eq!(writes.id(), queries.id());
+        assert_eq!((writes.gates(), queries.gates()), (Gates::Distributors, Gates::QueryFrontends));
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather());
+        let text = text.expect("text");
+        for name in ["distributor", "query-frontend"] {
+            let sample = format!("cortex_member_ring_tokens_to_own{{name=\"{name}\"}}");
+            assert!(text.contains(&sample), "{text}");
+        }
+        queries.stop().await;
+        writes.stop().await;
+    }
+}

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::admin;
 use crate::admin::clients::ClientsSource;
+use crate::clients::Gates;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
@@ -136,13 +137,7 @@ impl QueryGate {
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
         let ready = readiness(member.as_ref(), clock);
-        let pages = pages.merge(queries::router(query_edge(&config, &frontend, &room)?)).merge(
-            admin::clients::router(ClientsSource {
-                budgets: budgets.clone(),
-                overrides: Arc::clone(&overrides),
-                are_clients_known: config.client_identity.enabled,
-            }),
-        );
+        let pages = pages.merge(queries::router(query_edge(&config, &frontend, &room)?));
         let door = registry.clone();
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
@@ -334,10 +329,18 @@ pub(super) fn start_frontend(
             () = watching.watch() => {}
         }
     });
-    let pages = match member {
-        None => Router::new(),
-        Some(member) => admin::ring_router("/query-frontend/ring", member.page(clock)),
-    };
+    let mut pages = admin::clients::router(
+        Gates::QueryFrontends,
+        ClientsSource {
+            writes: None,
+            queries: budgets.clone(),
+            overrides: Arc::clone(overrides),
+            are_clients_known: config.client_identity.enabled,
+        },
+    );
+    if let Some(member) = member {
+        pages = pages.merge(admin::ring_router("/query-frontend/ring", member.page(clock)));
+    }
     Ok(Started { frontend, budgets, pages })
 }
 

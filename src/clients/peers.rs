@@ -122,7 +122,7 @@ impl Budgets {
             members: ArcSwap::default(),
             map_changed: Notify::new(),
             is_lost_told: AtomicBool::new(false),
-            waits: metrics::waits(),
+            waits: metrics::waits(setup.gates),
         };
         let tasks = Tasks {
             links: JoinSet::new(),

@@ -10,11 +10,9 @@
 
 mod block;
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
-use super::{Limits, Overrides, QUERY_CAPACITY, QUERY_RATE, RuntimeFile};
+use super::{Overrides, QUERY_CAPACITY, QUERY_RATE, QueryRate, RuntimeFile};
 use crate::tenant::TenantId;
 
 /// Most limits of one edit, far more than there are names.
@@ -128,14 +126,14 @@ fn check_query_rate(
     tenant: &TenantId,
     file: &RuntimeFile,
 ) -> Result<(), EditError> {
-    if !limits.contains_key(QUERY_RATE) && !limits.contains_key(QUERY_CAPACITY) {
-        return Ok(());
-    }
-    let rate = |limits: &Arc<Limits>| limits.query_client_budget().map(|budget| budget.rate);
-    let value = file.tenants.get(tenant.as_str()).and_then(rate);
-    let hard = file.hard_overrides.get(tenant.as_str()).and_then(rate);
-    match (value, hard) {
-        (Some(value), Some(hard)) if value > hard => {
+    let own = file.tenants.get(tenant.as_str());
+    let hard = file.hard_overrides.get(tenant.as_str());
+    let (Some(own), Some(hard)) = (own, hard) else { return Ok(()) };
+    let is_share = matches!(own.client_identity_query_rate_limit, QueryRate::Share(_));
+    let is_changed =
+        limits.contains_key(QUERY_RATE) || is_share && limits.contains_key(QUERY_CAPACITY);
+    match (own.query_rate(), hard.query_rate()) {
+        (Some(value), Some(hard)) if is_changed && value > hard => {
             Err(EditError::AboveHardLimit { name: QUERY_RATE.to_owned(), value, hard })
         }
         _ => Ok(()),

@@ -95,7 +95,7 @@ impl Lab {
 
 /// Decisions of a gate by what made them.
 pub async fn decisions(gate: &Freehold, by: &str) -> f64 {
-    let name = format!("freehold_client_decisions_total{{by=\"{by}\"}}");
+    let name = format!("freehold_client_decisions_total{{by=\"{by}\",ring=\"distributor\"}}");
     gate.metric(&name).await.expect("a count")
 }
 
@@ -106,7 +106,8 @@ pub async fn settled(gates: &[Freehold]) {
         gate.wait_ready().await;
         let explain = || gate.process.log();
         wait_for(explain, async || {
-            let up = gate.metric("freehold_client_peers{state=\"up\"}").await?;
+            let up =
+                gate.metric("freehold_client_peers{ring=\"distributor\",state=\"up\"}").await?;
             let healthy = gate.metric("freehold_distributor_healthy_distributors").await?;
             (up == others && healthy == others + 1.0).then_some(())
         })
