@@ -38,8 +38,7 @@ pub struct Listener {
 /// One connection; it gives its place back when it is dropped.
 pub struct Connection {
     wire: Wire,
-    /// Unknown when the peer had gone before it was accepted.
-    peer: Option<SocketAddr>,
+    peer: SocketAddr,
     /// What was read to see what it is, and is read again.
     unread: Bytes,
     stall: Option<Stall>,
@@ -90,14 +89,15 @@ impl Listener {
         };
         loop {
             match self.socket.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     // Without it each answer waits for the peer's delayed acknowledgement, 40 ms.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "connection was closed before it was served");
                         continue;
                     }
                     return Connection {
-                        peer: stream.peer_addr().ok(),
+                        // As it was then: a peer that has gone meanwhile has none any more.
+                        peer,
                         wire: self.wire(stream),
                         unread: Bytes::new(),
                         stall: None,
@@ -122,8 +122,7 @@ impl Listener {
 }
 
 impl Connection {
-    /// Unknown when the peer has already gone.
-    pub fn peer_address(&self) -> Option<SocketAddr> {
+    pub fn peer_address(&self) -> SocketAddr {
         self.peer
     }
 

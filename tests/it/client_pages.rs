@@ -215,7 +215,7 @@ async fn case_r17_any_gate_shows_what_the_owner_keeps_and_resets_it() {
 
             let back = gates.reset(asked, &named, "").await;
             assert_eq!(back.status, 303, "{}", back.body);
-            let leads = format!("location: ../clients?{named}");
+            let leads = format!("location: ../clients?{named}&kind=writes");
             let mut lines = back.head.lines();
             assert!(lines.any(|line| line.eq_ignore_ascii_case(&leads)), "{}", back.head);
             assert_eq!(gates.push(1 - asked, &client, BURST).await, 200, "forgiven");

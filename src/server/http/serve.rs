@@ -136,9 +136,7 @@ impl Speaking {
         let peer = connection.peer_address();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let mut router = router.clone();
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(ConnectInfo(peer));
-            }
+            request.extensions_mut().insert(ConnectInfo(peer));
             async move {
                 match ambiguity(&request) {
                     Some((status, text)) => Ok(refused(status, text)),
@@ -169,9 +167,7 @@ impl Speaking {
         let service = service_fn(move |mut request: Request<Incoming>| {
             // Relaxed: only whether it has moved is asked.
             counted.fetch_add(1, Ordering::Relaxed);
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(ConnectInfo(peer));
-            }
+            request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().call(request)
         });
         let serving = self.http2.serve_connection(TokioIo::new(connection), service);

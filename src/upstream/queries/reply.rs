@@ -87,7 +87,11 @@ impl Reply {
         B::Error: Into<BodyError>,
     {
         let (head, body) = response.into_parts();
-        let headers = end_to_end(head.headers);
+        let mut headers = end_to_end(head.headers);
+        // Else nobody would know it any more once it goes on piece by piece.
+        if let Some(bytes) = body.size_hint().exact() {
+            headers.entry(header::CONTENT_LENGTH).or_insert(bytes.into());
+        }
         let head = ReplyHead { status: head.status, headers, is_bodiless: false };
         let frames = Frames::Ours(body.map_err(Into::into).boxed_unsync());
         let pace = Pace::new(pause_max);

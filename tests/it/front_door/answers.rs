@@ -130,7 +130,6 @@ async fn every_target_has_it_before_its_pages() {
         config.server.http_listen_port = 0;
         config.server.grpc_listen_address = "127.0.0.1".into();
         config.server.grpc_listen_port = 0;
-        config.ingester.lifecycler.interface_names = vec!["lo".into()];
         config.front_door.admin.requests_per_address_per_minute = 2;
         let app = App::start(config).await.expect("starts");
         let mut sender = Sender::connect(app.http_address, PROXY).await;
