@@ -180,38 +180,50 @@ impl Door {
         )
     }
 
-    /// A request was answered, or broken off.
-    pub(super) fn leave(
+    /// A request was answered, or broken off: what it holds is given back or kept. Tells whether
+    /// it holds nothing any more; else its entry is not under this key.
+    pub(super) fn settle(
+        &self,
+        keys: AddressKeys,
+        entered: &mut Entered,
+        outcome: Outcome,
+        now_ns: i64,
+    ) -> bool {
+        if entered.reservation.is_none() {
+            return true;
+        }
+        if let Some(previous) = keys.previous {
+            self.addresses.move_to(keys.current.0, previous.0, now_ns);
+        }
+        self.addresses.with_known(keys.current.0, |entry| {
+            let Some(reservation) = entered.reservation.take() else { return };
+            match outcome.is_failure() {
+                true => entry.failures.keep(reservation, now_ns),
+                false => entry.failures.give_back(reservation, now_ns),
+            }
+        });
+        entered.reservation.is_none()
+    }
+
+    /// What a request's end says about its address and its credential.
+    pub(super) fn learn(
         &self,
         keys: AddressKeys,
         credential: Option<CredentialKey>,
-        entered: Entered,
+        entered: &Entered,
         outcome: Outcome,
         now_ns: i64,
     ) {
         if self.failures.is_none() {
             return;
         }
-        let is_failure = matches!(outcome, Outcome::Failed | Outcome::Aborted);
-        if is_failure {
+        if outcome.is_failure() {
             self.counts.failures.add(1);
-        }
-        match entered.reservation {
-            Some(reservation) => {
-                if let Some(previous) = keys.previous {
-                    self.addresses.move_to(keys.current.0, previous.0, now_ns);
-                }
-                // Where the budget was forgotten, the reservation was with it.
-                self.addresses.with_known(keys.current.0, |entry| match is_failure {
-                    true => entry.failures.keep(reservation, now_ns),
-                    false => entry.failures.give_back(reservation, now_ns),
-                });
-            }
-            None if is_failure && entered.is_proven => {
+            // It reserved nothing. In shadow, without credit, it pays nothing either: enforced, it
+            // would not have come this far.
+            if entered.is_proven {
                 self.with_address(keys, now_ns, |entry| entry.failures.charge(now_ns));
             }
-            // In shadow, without credit: enforced, it would not have come this far.
-            None => {}
         }
         let Some(credential) = credential.filter(|_| self.proven_for_ns > 0) else { return };
         match outcome {

@@ -67,6 +67,12 @@ pub enum Outcome {
     Uncounted,
 }
 
+impl Outcome {
+    fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::Aborted)
+    }
+}
+
 /// Why a request does not get in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refusal {
@@ -204,16 +210,24 @@ impl FrontDoor {
     }
 
     pub fn leave(&self, pass: Pass, outcome: Outcome, now_ns: i64) {
-        let (Some(door), Some(held)) = (&self.doors[pass.class as usize], pass.held) else {
+        let (Some(door), Some(mut held)) = (&self.doors[pass.class as usize], pass.held) else {
             return;
         };
-        let salts = self.salts.load();
-        // Most often no salt has come meanwhile, and there is no reason to hash again.
-        let keys = match salts.epoch() == held.salt_epoch {
-            true => held.keys,
-            false => salts.keys(held.address, now_ns),
-        };
-        door.leave(keys, held.credential, held.entered, outcome, now_ns);
+        loop {
+            let salts = self.salts.load();
+            // Most often no salt has come meanwhile, and there is no reason to hash again.
+            if salts.epoch() != held.salt_epoch {
+                held.keys = salts.keys(held.address, now_ns);
+                held.salt_epoch = salts.epoch();
+            }
+            // One that comes in this moment may take the entry away; then it is looked for again.
+            // Where no salt came, the budget was forgotten, and the reservation was with it.
+            let is_settled = door.settle(held.keys, &mut held.entered, outcome, now_ns);
+            if is_settled || self.salts.load().epoch() == held.salt_epoch {
+                break;
+            }
+        }
+        door.learn(held.keys, held.credential, &held.entered, outcome, now_ns);
     }
 
     /// What an answer says about its sender.

@@ -123,9 +123,10 @@ async fn a_shadow_refuses_nobody_and_an_allowed_network_is_not_looked_at() {
 async fn every_target_has_it_before_its_pages() {
     use freehold::app::App;
     use freehold::config::{Config, Target};
+    let directory = tempfile::tempdir().expect("a directory");
     for target in [Target::All, Target::Ingester] {
         let mut config = Config::for_target(target);
-        config.store.enabled = false;
+        config.store.path = directory.path().join(String::from(target));
         config.server.http_listen_address = "127.0.0.1".into();
         config.server.http_listen_port = 0;
         config.server.grpc_listen_address = "127.0.0.1".into();
