@@ -194,16 +194,19 @@ impl<W> Gate<W> {
             }
             Placed::At(owner) => owner,
         };
-        match self.leases.spend(key, hash, n, now_ns) {
+        let admitted = |charge| Charge { n, hash, from: Source::Lease(charge) };
+        let look = match self.leases.spend(key, hash, n, now_ns) {
+            Ok(charge) => return Decision::Admitted(admitted(charge)),
+            Err(look) => look,
+        };
+        match look.spend(key, hash, n, now_ns) {
             Spent::Paid(charge, renewal) => {
-                bump(&self.counts.leased);
                 if let Some(wish) = renewal {
                     self.renew(owner, key, hash, wish, now_ns);
                 }
-                Decision::Admitted(Charge { n, hash, from: Source::Lease(charge) })
+                Decision::Admitted(admitted(charge))
             }
             Spent::Denied { wait_ns } => {
-                bump(&self.counts.denied_here);
                 Decision::Refused(Refusal::new(Cause::Budget, terms.budget, n, wait_ns))
             }
             Spent::Ask(wish) => {
@@ -348,12 +351,13 @@ impl<W> Gate<W> {
 
     pub fn counts(&self, now_ns: i64) -> GateCounts {
         let (known, held) = self.leases.counts(now_ns);
+        let decided = self.leases.decided();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
         GateCounts {
             own: read(&counts.own),
-            leased: read(&counts.leased),
-            denied_here: read(&counts.denied_here),
+            leased: decided.paid,
+            denied_here: decided.denied,
             asked: read(&counts.asked),
             renewals: read(&counts.renewals),
             lost: std::array::from_fn(|policy| read(&counts.lost[policy])),

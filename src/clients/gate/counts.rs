@@ -7,8 +7,6 @@ use crate::sync::AtomicU64;
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) own: AtomicU64,
-    pub(super) leased: AtomicU64,
-    pub(super) denied_here: AtomicU64,
     pub(super) asked: AtomicU64,
     pub(super) renewals: AtomicU64,
     pub(super) lost: [AtomicU64; POLICIES.len()],
