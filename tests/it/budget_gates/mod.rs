@@ -6,10 +6,11 @@
 
 mod crowds;
 mod hammer;
-mod lab;
+pub mod lab;
 mod leased;
 mod loss;
 mod shadow;
+mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -6,6 +6,7 @@
 //! there is none.
 
 mod beside;
+mod budgets;
 pub mod cluster;
 mod gate;
 mod requests;
