@@ -31,6 +31,7 @@ impl Budgets {
             ("denial", counts.denied_here),
             ("asked", counts.asked),
             ("lost", counts.lost.iter().sum()),
+            ("own_limit", counts.alone),
         ];
         for (by, count) in by {
             decisions.sample([("by", by)], count as f64);
@@ -50,7 +51,7 @@ impl Budgets {
         );
         families.counter(
             "freehold_client_not_owner_total",
-            "Questions about budgets to a gate that did not own them, or knew no such limit.",
+            "Questions about budgets to a gate that did not own them.",
             counts.not_owner,
         );
         let evictions = counts.owner.evictions;
