@@ -5,6 +5,7 @@
 //! bounds are stated for.
 
 mod crowds;
+mod frozen;
 mod hammer;
 pub mod lab;
 mod leased;
