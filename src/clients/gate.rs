@@ -68,7 +68,8 @@ pub struct Gate<W> {
     /// Serialises changes of the maps.
     publishing: Mutex<()>,
     owner: Owner,
-    /// Our parts of budgets whose owner is lost, under the policy `local_share`.
+    /// Our parts of budgets whose owner is lost, under the policy `local_share`, and what we keep
+    /// of budgets of which their owner knows no limit.
     shares: Owner,
     leases: Leases,
     links: ArcSwap<HashMap<Id, Arc<LinkSeat<W>>>>,
@@ -144,6 +145,8 @@ pub enum Outcome {
     Denied {
         wait_ns: Option<u64>,
     },
+    /// By its configuration there is no limit; see [`Gate::alone`].
+    NoLimit,
     /// It was no owner, or could not be reached: to be decided again, or as lost.
     Unanswered,
 }
@@ -263,6 +266,19 @@ impl<W> Gate<W> {
         }
     }
 
+    /// Decides by our own limit, the owner knowing none: one of us has not read its file yet, or
+    /// reads another. A limit of ours never means less than an account in this process, and a
+    /// sender is not refused for what gates disagree about.
+    pub fn alone(&self, key: Key<'_>, n: u64, terms: Terms, now_ns: i64) -> Decision {
+        bump(&self.counts.alone);
+        let hash = self.hasher.hash(key);
+        let budget = KeyedTerms { key, hash, terms };
+        match self.shares.spend(budget, n, now_ns, || Start::Full) {
+            Ok(made) => Decision::Admitted(Charge { n, hash, from: Source::Share(made) }),
+            Err(short) => Decision::Refused(Refusal::short(short, terms.budget, n)),
+        }
+    }
+
     /// Gives back a charge that bought nothing, to where it came from if that is still possible.
     pub fn give_back(&self, key: Key<'_>, charge: Charge, now_ns: i64) {
         let Charge { n, hash, from } = charge;
@@ -296,7 +312,11 @@ impl<W> Gate<W> {
                     self.leases.denied(key.as_key(), hash, wish.spend, wait_ns, now_ns);
                     Outcome::Denied { wait_ns }
                 }
-                Answer::NotOwner | Answer::NoLimit => {
+                Answer::NoLimit => {
+                    self.leases.unanswered(key.as_key(), hash, now_ns);
+                    Outcome::NoLimit
+                }
+                Answer::NotOwner => {
                     bump(&self.counts.not_owner);
                     self.leases.unanswered(key.as_key(), hash, now_ns);
                     Outcome::Unanswered
@@ -362,6 +382,7 @@ impl<W> Gate<W> {
             renewals: read(&counts.renewals),
             lost: std::array::from_fn(|policy| read(&counts.lost[policy])),
             lost_refused: read(&counts.lost_refused),
+            alone: read(&counts.alone),
             not_owner: read(&counts.not_owner),
             served: read(&counts.served),
             handed_over: read(&counts.handed_over),

@@ -33,6 +33,7 @@ impl Budgets {
             ("denial", counts.denied_here),
             ("asked", counts.asked),
             ("lost", counts.lost.iter().sum()),
+            ("own_limit", counts.alone),
         ];
         for (by, count) in by {
             decisions.sample([("by", by), ("ring", ring)], count as f64);
@@ -52,7 +53,7 @@ impl Budgets {
         family.sample([("ring", ring)], counts.renewals as f64);
         let mut family = families.counters(
             "freehold_client_not_owner_total",
-            "Questions about budgets to a gate that did not own them, or knew no such limit.",
+            "Questions about budgets to a gate that did not own them.",
         );
         family.sample([("ring", ring)], counts.not_owner as f64);
         let evictions = counts.owner.evictions;

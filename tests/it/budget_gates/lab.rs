@@ -18,7 +18,7 @@ use crate::ring_stores::fake_consul::{FakeConsul, TOKEN};
 
 const TENANT: &str = "team";
 /// What a gate does not know of leases is over after their life.
-const LEARNING: Duration = Duration::from_millis(3200);
+pub const LEARNING: Duration = Duration::from_millis(3200);
 
 /// Everything of one run; ends with it.
 pub struct Lab {
@@ -34,6 +34,13 @@ impl Lab {
     /// Gates that know each other and have learned what they have to. `overrides` are the
     /// tenant's.
     pub async fn start(gates: usize, overrides: &str, flags: &[&str]) -> Self {
+        let lab = Self::start_unsettled(gates, overrides, flags).await;
+        settled(&lab.gates).await;
+        lab
+    }
+
+    /// Gates that may never get to know each other.
+    pub async fn start_unsettled(gates: usize, overrides: &str, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("runtime.yaml");
         std::fs::write(&file, format!("overrides: {{{TENANT}: {{{overrides}}}}}\n"))
@@ -56,7 +63,6 @@ impl Lab {
             let gate = lab.gate(at).await;
             lab.gates.push(gate);
         }
-        settled(&lab.gates).await;
         lab
     }
 

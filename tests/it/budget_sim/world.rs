@@ -497,6 +497,7 @@ impl<'a> World<'a> {
             match outcome {
                 Outcome::Admitted(charge) => self.admitted(node, client, charge, decided_s),
                 Outcome::Denied { .. } => {}
+                Outcome::NoLimit => unreachable!("all have the same limits"),
                 Outcome::Unanswered => self.lost(node, client),
             }
         }

@@ -16,8 +16,13 @@ struct Both {
 impl Both {
     async fn start(id: &str, takes_queries: bool, setup: &Setup) -> Self {
         let id: Arc<str> = id.into();
-        let writes = budgets(&id, Distributors, setup);
-        let queries = takes_queries.then(|| budgets(&id, QueryFrontends, setup));
+        let terms = setup.terms;
+        let of = |gates| {
+            let terms_of = move |kind: Kind, _: &str| (kind.gates() == gates).then_some(terms);
+            budgets(&id, gates, setup, Arc::new(terms_of))
+        };
+        let writes = of(Distributors);
+        let queries = takes_queries.then(|| of(QueryFrontends));
         let rings: Vec<_> = std::iter::once(writes.clone()).chain(queries.clone()).collect();
         let (address, drainer, serving) = start_edge(Some(BudgetCalls::of(&rings)), None).await;
         let proxy = Proxy::start(address).await;

@@ -57,8 +57,13 @@ impl Authority {
 
     /// Signs `name` and writes `file.pem` and `file.key`.
     pub fn sign(&self, file: &str, name: &str) {
+        self.sign_with(file, name, |_| {});
+    }
+
+    pub fn sign_with(&self, file: &str, name: &str, change: impl FnOnce(&mut CertificateParams)) {
         let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("params");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("params");
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         std::fs::write(self.path(&format!("{file}.pem")), certificate.pem()).expect("write");
         std::fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("write");

@@ -7,7 +7,7 @@ use super::wire::{A_WHILE, Stub, Wire};
 use super::{Gate, setup};
 
 const STREAM_BYTES: u64 = 1 << 30;
-const CHUNK: [u8; 64 << 10] = [b'x'; 64 << 10];
+static CHUNK: [u8; 64 << 10] = [b'x'; 64 << 10];
 /// What the gate itself may hold of a stream: read buffers, write buffers, and a few pieces.
 const HELD_MAX: u64 = 2 << 20;
 
