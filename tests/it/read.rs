@@ -358,7 +358,7 @@ async fn what_cannot_be_answered_is_refused_with_its_reason() {
     let nobody = running.send("GET /api/v1/labels", "", "text/plain", b"").await;
     assert_eq!((nobody.status, nobody.text().as_str()), (401, "no org id\n"));
     let nowhere = running.send("GET /api/v1/query", "a", "text/plain", b"").await;
-    assert_eq!(nowhere.status, 404);
+    assert_eq!(nowhere.status, 501);
 
     let bad = query::run(&running.query("a", "up[5m]")).await;
     assert!(matches!(bad, Err(QueryError::Matchers(_))));
