@@ -42,7 +42,7 @@ pub struct Guarded {
 
 impl Guarded {
     async fn listen(&self, tasks: &mut JoinSet<()>) -> SocketAddr {
-        let listener = TcpListener::bind((PROXY, 0)).await.expect("bind");
+        let listener = TcpListener::bind(SocketAddr::from((PROXY, 0))).await.expect("bind");
         let address = listener.local_addr().expect("bound");
         let guarded = self.clone();
         tasks.spawn(async move {
