@@ -11,16 +11,19 @@ mod budgets;
 mod certificates;
 mod distributors;
 mod edges;
+mod error;
 mod following;
 mod front_door;
 mod ingester_ring;
+mod member;
 mod membership;
+mod owners;
+mod query_gate;
 mod readiness;
 mod shown;
 mod write_gate;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -29,7 +32,6 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
-use crate::clients::config::ClientIdentityConfigError;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
@@ -39,16 +41,14 @@ use crate::ingester::following::{FollowStatus, Follower, Pace};
 use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
-use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
-use crate::limits::{Overrides, Warning};
+use crate::limits::reload::{ReloadStatusReader, Reloader};
+use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
-use crate::ring::kv::KvSetupError;
 use crate::ring::kv::requests::RequestDurations;
 use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::{self, Watcher};
 use crate::server::Drained;
 use crate::server::client_header::ClientHeader;
-use crate::server::config::ServerConfigError;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
 use crate::server::http::{self, HttpEdge};
@@ -57,23 +57,22 @@ use crate::server::read::{self, ReadEdge};
 use crate::server::room::Room;
 use crate::server::seam::{BudgetCalls, Work};
 use crate::server::tenancy::Tenancy;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::telemetry;
-use crate::tls::{ServerTls, TlsError};
-use crate::upstream::distributor::HttpUpstreamStartError;
-use crate::upstream::ingesters::IngestersStartError;
-use crate::upstream::page::PageError;
-use crate::upstream::{Upstream, UpstreamStartError};
+use crate::tls::ServerTls;
+use crate::upstream::Upstream;
 
-use budgets::SecretError;
 use certificates::Certificates;
-use distributors::{Member, Started, Ticking, start_distributor};
+use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
-use front_door::SaltError;
+use member::{Joining, Member};
 use membership::{Membership, follow_own_state};
+use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
 
+pub use error::AppError;
+pub use query_gate::QueryGate;
 pub use write_gate::WriteGate;
 
 /// How long a ring that cannot be read stays in force.
@@ -83,45 +82,6 @@ const STORE_CALLS_MAX: usize = 256;
 /// What is added to the period of distributors' health checks (`ingester.client_cleanup_period`),
 /// so that each has made one: a check may take 2 s, and periods drift.
 const CLIENT_CLEANUP_MARGIN: Duration = Duration::from_secs(5);
-
-/// Why the app did not start, or ended otherwise than asked.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    #[error("cannot open the store")]
-    Store(#[from] StoreError),
-    #[error("cannot load the runtime file")]
-    RuntimeFile(#[from] ReloadError),
-    #[error("cannot listen on {address}")]
-    Listen { address: SocketAddr, source: std::io::Error },
-    #[error(transparent)]
-    Server(#[from] ServerConfigError),
-    #[error(transparent)]
-    ClientIdentity(#[from] ClientIdentityConfigError),
-    #[error("cannot use the ring's store")]
-    RingStore(#[from] KvSetupError),
-    #[error(transparent)]
-    Upstream(#[from] UpstreamStartError),
-    #[error("cannot use -ingester.distributor-address")]
-    DistributorPage(#[from] PageError),
-    #[error(transparent)]
-    HttpUpstream(#[from] HttpUpstreamStartError),
-    #[error(transparent)]
-    Ingesters(#[from] IngestersStartError),
-    #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
-    DistributorRingReadOnly,
-    #[error("cannot use -client-identity.secret-file {}", .path.display())]
-    ClientSecret { path: PathBuf, source: SecretError },
-    #[error("cannot use -front-door.salt-file {}", .path.display())]
-    FrontDoorSalt { path: PathBuf, source: SaltError },
-    #[error("cannot prepare TLS of a listener")]
-    Tls(#[from] TlsError),
-    #[error("cannot register metrics")]
-    Metrics(#[from] prometheus::Error),
-    #[error("cannot start a thread")]
-    Thread(#[source] std::io::Error),
-    #[error("a part of the start did not finish")]
-    Lost(#[from] tokio::task::JoinError),
-}
 
 /// Runs what the configuration names until `stop` is ready, then drains.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), AppError> {
@@ -133,6 +93,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
         }
         Target::Distributor => {
             let gate = WriteGate::start(config).await?;
+            stop.await;
+            gate.stop().await
+        }
+        Target::QueryFrontend => {
+            let gate = QueryGate::start(config).await?;
             stop.await;
             gate.stop().await
         }
@@ -150,6 +115,7 @@ pub struct App {
     distributors: Option<Member>,
     /// Kept over all distributors.
     budgets: Option<Budgets>,
+    queries: Option<Queries>,
     config: Arc<Config>,
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
@@ -254,10 +220,17 @@ impl App {
         );
         let (started, distributors) = match config.target {
             // As in Cortex, an ingester alone takes pushes from distributors only.
-            Target::Ingester | Target::Distributor => (None, None),
+            Target::Ingester | Target::Distributor | Target::QueryFrontend => (None, None),
             Target::All => {
                 let port = grpc_address.port();
-                let member = Member::join(&config, port, clock, &registry, &durations)?;
+                let joining = Joining {
+                    config: &config,
+                    grpc_port: port,
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                };
+                let member = Member::join_distributors(joining)?;
                 let means = Ticking {
                     registry: &registry,
                     tasks: &mut tasks,
@@ -274,9 +247,35 @@ impl App {
             None => (None, axum::Router::new(), None),
             Some(Started { distributor, pages, budgets }) => (Some(distributor), pages, budgets),
         };
-        let grpc_edge = match &shared {
-            None => grpc_edge,
-            Some(budgets) => grpc_edge.with_budgets(BudgetCalls::of(budgets)),
+        let (queries, query_pages) = match config.target {
+            Target::Ingester | Target::Distributor | Target::QueryFrontend => {
+                (None, read::router(reads))
+            }
+            Target::All => {
+                let joining = Joining {
+                    config: &config,
+                    grpc_port: grpc_address.port(),
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                };
+                let means = query_gate::Means {
+                    config: &config,
+                    overrides: &overrides,
+                    clock,
+                    registry: &registry,
+                    tasks: &mut tasks,
+                    drain: &drain,
+                };
+                let (queries, pages) = Queries::start(joining, means, reads, &room)?;
+                (Some(queries), pages)
+            }
+        };
+        let of_queries = queries.as_ref().and_then(|queries| queries.budgets.as_ref());
+        let kept: Vec<Budgets> = shared.iter().chain(of_queries).cloned().collect();
+        let grpc_edge = match kept.is_empty() {
+            true => grpc_edge,
+            false => grpc_edge.with_budgets(BudgetCalls::of(&kept)),
         };
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
@@ -298,13 +297,12 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
-        let router =
-            http::router(http_edge, pages.merge(distributor_pages).merge(read::router(reads)));
+        let router = http::router(http_edge, pages.merge(distributor_pages).merge(query_pages));
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
-            Target::All | Target::Distributor => Duration::ZERO,
+            Target::All | Target::Distributor | Target::QueryFrontend => Duration::ZERO,
             Target::Ingester => {
                 config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
             }
@@ -329,6 +327,7 @@ impl App {
             store,
             distributors,
             budgets: shared,
+            queries,
             config: Arc::clone(&config),
             lifecycler,
             watcher,
@@ -352,6 +351,9 @@ impl App {
                 budgets::leave(budgets, member, &self.config).await;
             }
         }
+        if let Some(queries) = &self.queries {
+            queries.leave(&self.config).await;
+        }
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;
         }
@@ -364,6 +366,9 @@ impl App {
         self.wake.wake();
         if let Some(member) = self.distributors {
             member.stop().await;
+        }
+        if let Some(queries) = self.queries {
+            queries.stop().await;
         }
         if let Some(lifecycler) = self.lifecycler
             && let Err(error) = lifecycler.stop().await
@@ -429,19 +434,22 @@ fn role(config: &Config) -> Role {
 fn overrides(config: &Config) -> Overrides {
     let instance = config.ingester.instance_limits.clone();
     let overrides = Overrides::new(config.limits.clone(), instance);
-    match has_client_budgets_off(config) {
-        true => overrides.without_client_budgets(),
-        false => overrides,
-    }
+    overrides.without_client_budgets(budgets_off(config))
 }
 
-/// Budgets of clients would apply here if they were turned on: to who takes remote writes.
-fn has_client_budgets_off(config: &Config) -> bool {
-    let takes_remote_writes = match config.target {
-        Target::All | Target::Distributor => true,
-        Target::Ingester => false,
+/// Budgets of clients that would apply here if they were turned on: to who takes remote writes,
+/// and to who takes queries.
+fn budgets_off(config: &Config) -> BudgetsOff {
+    if config.client_identity.enabled {
+        return BudgetsOff::default();
+    }
+    let (writes, queries) = match config.target {
+        Target::All => (true, true),
+        Target::Distributor => (true, false),
+        Target::QueryFrontend => (false, true),
+        Target::Ingester => (false, false),
     };
-    takes_remote_writes && !config.client_identity.enabled
+    BudgetsOff { writes, queries }
 }
 
 async fn start_reloads(
@@ -451,9 +459,7 @@ async fn start_reloads(
     mut drain: Drain,
 ) -> Result<Option<ReloadStatusReader>, AppError> {
     let mut warnings = config.limits.warnings("limits");
-    if has_client_budgets_off(config) && config.limits.client_budget().is_some() {
-        warnings.push(Warning::ClientBudgetOff { place: "limits".to_owned() });
-    }
+    warnings.extend(config.limits.warnings_of_budgets_off("limits", budgets_off(config)));
     for warning in warnings {
         tracing::warn!(%warning, "limits");
     }

@@ -6,6 +6,7 @@
 //! ```text
 //! remote write ─► server ─► distributor ─┐
 //! gRPC push ────► server ────────────────┴─► ingester ─► series, limits, ratelimit ─► store
+//! query ────────► server ─► frontend ─► upstream: those who answer
 //!                     ring, limits change ─► passes ────► standing, recount
 //! ```
 //!
@@ -14,7 +15,7 @@
 //! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`, `clients`,
 //! `front_door`); formats
 //! (`wire`); what reaches outside (`clock`, `store`, `tls`, `upstream`, and the drivers inside
-//! `ring` and `limits`); services (`ingester`, `distributor`); the edge (`server`, `admin`). A room
+//! `ring` and `limits`); services (`ingester`, `distributor`, `frontend`); the edge (`server`, `admin`). A room
 //! uses what is below it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every
 //! import to it.
 
@@ -47,6 +48,7 @@ pub mod tls;
 pub mod upstream;
 
 pub mod distributor;
+pub mod frontend;
 pub mod ingester;
 
 pub mod admin;

@@ -10,6 +10,9 @@ use crate::server::drain::Drain;
 use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, TlsError, Watched};
 use crate::upstream::Upstream;
 
+/// What the HTTP listener speaks, the best first.
+const HTTP_PROTOCOLS: &[&str] = &["h2", "http/1.1"];
+
 /// One for each side that speaks TLS.
 #[derive(Clone)]
 pub struct Certificates {
@@ -22,8 +25,8 @@ impl Certificates {
     pub fn load(config: &ServerConfig, upstream: Option<&Upstream>) -> Result<Self, TlsError> {
         let min = config.tls_min_version;
         Ok(Self {
-            http: tls::server("server_http", &config.http_tls_config, min, "http/1.1")?,
-            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, "h2")?,
+            http: tls::server("server_http", &config.http_tls_config, min, HTTP_PROTOCOLS)?,
+            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, &["h2"])?,
             upstream: upstream.and_then(Upstream::tls).cloned(),
         })
     }
@@ -35,8 +38,8 @@ impl Certificates {
     ) -> Result<Self, TlsError> {
         let min = config.tls_min_version;
         Ok(Self {
-            http: tls::server("server_http", &config.http_tls_config, min, "http/1.1")?,
-            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, "h2")?,
+            http: tls::server("server_http", &config.http_tls_config, min, HTTP_PROTOCOLS)?,
+            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, &["h2"])?,
             upstream: upstream.cloned(),
         })
     }

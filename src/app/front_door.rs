@@ -86,7 +86,8 @@ pub(super) fn before(
              stands before it, name that in -front-door.trusted-proxies"
         );
     }
-    let edge = FrontDoorEdge::new(front_door, clock, Routes::default(), door.ratelimit_headers);
+    let routes = Routes::new(config.frontend.prefixes());
+    let edge = FrontDoorEdge::new(front_door, clock, routes, door.ratelimit_headers);
     Ok(edge.before(router))
 }
 

@@ -11,6 +11,7 @@
 //! calls a request that waits.
 
 mod counts;
+mod debts;
 mod links;
 mod maps;
 mod serving;
@@ -23,10 +24,9 @@ use arc_swap::ArcSwap;
 use super::account::{Holder, Short, Wish};
 use super::config::{ColdStart, OwnerLost};
 use super::exchange::{Answer, Answered, Answers, Question};
-use super::headroom::Slot;
 use super::key::{Key, KeyHash, KeyHasher, Kind, OwnedKey};
 use super::leases::{LeaseCharge, Leases, Spent};
-use super::owner::{AccountView, KeyedTerms, Owner, Start, Terms};
+use super::owner::{AccountView, KeyedTerms, Made, Owner, Start, Terms};
 use super::placement::{OwnerMap, Placed};
 use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -68,7 +68,8 @@ pub struct Gate<W> {
     /// Serialises changes of the maps.
     publishing: Mutex<()>,
     owner: Owner,
-    /// Our parts of budgets whose owner is lost, under the policy `local_share`.
+    /// Our parts of budgets whose owner is lost, under the policy `local_share`, and what we keep
+    /// of budgets of which their owner knows no limit.
     shares: Owner,
     leases: Leases,
     links: ArcSwap<HashMap<Id, Arc<LinkSeat<W>>>>,
@@ -125,8 +126,8 @@ pub struct Charge {
 
 #[derive(Debug)]
 enum Source {
-    Account(Slot),
-    Share(Slot),
+    Account(Made),
+    Share(Made),
     Lease(LeaseCharge),
     /// The owner paid at once, when it was asked.
     Asked {
@@ -144,6 +145,8 @@ pub enum Outcome {
     Denied {
         wait_ns: Option<u64>,
     },
+    /// By its configuration there is no limit; see [`Gate::alone`].
+    NoLimit,
     /// It was no owner, or could not be reached: to be decided again, or as lost.
     Unanswered,
 }
@@ -194,16 +197,19 @@ impl<W> Gate<W> {
             }
             Placed::At(owner) => owner,
         };
-        match self.leases.spend(key, hash, n, now_ns) {
+        let admitted = |charge| Charge { n, hash, from: Source::Lease(charge) };
+        let look = match self.leases.spend(key, hash, n, now_ns) {
+            Ok(charge) => return Decision::Admitted(admitted(charge)),
+            Err(look) => look,
+        };
+        match look.spend(key, hash, n, now_ns) {
             Spent::Paid(charge, renewal) => {
-                bump(&self.counts.leased);
                 if let Some(wish) = renewal {
                     self.renew(owner, key, hash, wish, now_ns);
                 }
-                Decision::Admitted(Charge { n, hash, from: Source::Lease(charge) })
+                Decision::Admitted(admitted(charge))
             }
             Spent::Denied { wait_ns } => {
-                bump(&self.counts.denied_here);
                 Decision::Refused(Refusal::new(Cause::Budget, terms.budget, n, wait_ns))
             }
             Spent::Ask(wish) => {
@@ -218,7 +224,7 @@ impl<W> Gate<W> {
         let Asking { owner, key, hash, wish } = asking;
         let links = self.links.load();
         let Some(seat) = links.get(&owner) else { return Err(waiter) };
-        let question = Question { key, hash, wish, refund: None, waiter: Some(waiter) };
+        let question = Question { key, hash, wish, refund: None, debt: 0, waiter: Some(waiter) };
         let asked = lock(&seat.link).ask(question);
         match asked {
             Ok(()) => {
@@ -260,6 +266,19 @@ impl<W> Gate<W> {
         }
     }
 
+    /// Decides by our own limit, the owner knowing none: one of us has not read its file yet, or
+    /// reads another. A limit of ours never means less than an account in this process, and a
+    /// sender is not refused for what gates disagree about.
+    pub fn alone(&self, key: Key<'_>, n: u64, terms: Terms, now_ns: i64) -> Decision {
+        bump(&self.counts.alone);
+        let hash = self.hasher.hash(key);
+        let budget = KeyedTerms { key, hash, terms };
+        match self.shares.spend(budget, n, now_ns, || Start::Full) {
+            Ok(made) => Decision::Admitted(Charge { n, hash, from: Source::Share(made) }),
+            Err(short) => Decision::Refused(Refusal::short(short, terms.budget, n)),
+        }
+    }
+
     /// Gives back a charge that bought nothing, to where it came from if that is still possible.
     pub fn give_back(&self, key: Key<'_>, charge: Charge, now_ns: i64) {
         let Charge { n, hash, from } = charge;
@@ -293,7 +312,11 @@ impl<W> Gate<W> {
                     self.leases.denied(key.as_key(), hash, wish.spend, wait_ns, now_ns);
                     Outcome::Denied { wait_ns }
                 }
-                Answer::NotOwner | Answer::NoLimit => {
+                Answer::NoLimit => {
+                    self.leases.unanswered(key.as_key(), hash, now_ns);
+                    Outcome::NoLimit
+                }
+                Answer::NotOwner => {
                     bump(&self.counts.not_owner);
                     self.leases.unanswered(key.as_key(), hash, now_ns);
                     Outcome::Unanswered
@@ -348,16 +371,18 @@ impl<W> Gate<W> {
 
     pub fn counts(&self, now_ns: i64) -> GateCounts {
         let (known, held) = self.leases.counts(now_ns);
+        let decided = self.leases.decided();
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &self.counts;
         GateCounts {
             own: read(&counts.own),
-            leased: read(&counts.leased),
-            denied_here: read(&counts.denied_here),
+            leased: decided.paid,
+            denied_here: decided.denied,
             asked: read(&counts.asked),
             renewals: read(&counts.renewals),
             lost: std::array::from_fn(|policy| read(&counts.lost[policy])),
             lost_refused: read(&counts.lost_refused),
+            alone: read(&counts.alone),
             not_owner: read(&counts.not_owner),
             served: read(&counts.served),
             handed_over: read(&counts.handed_over),
@@ -375,7 +400,7 @@ impl<W> Gate<W> {
         if let Some(seat) = self.links.load().get(owner) {
             let refund = Some((n, asked_ns));
             let (key, wish) = (key.to_owned(), Wish::default());
-            let question = Question { key, hash, wish, refund, waiter: None };
+            let question = Question { key, hash, wish, refund, debt: 0, waiter: None };
             if lock(&seat.link).ask(question).is_ok() {
                 (seat.wake)();
             }
@@ -384,7 +409,8 @@ impl<W> Gate<W> {
 
     fn renew(&self, owner: &Id, key: Key<'_>, hash: KeyHash, wish: Wish, now_ns: i64) {
         let links = self.links.load();
-        let question = Question { key: key.to_owned(), hash, wish, refund: None, waiter: None };
+        let key_owned = key.to_owned();
+        let question = Question { key: key_owned, hash, wish, refund: None, debt: 0, waiter: None };
         let asked = links.get(owner).is_some_and(|seat| {
             let asked = lock(&seat.link).ask(question).is_ok();
             if asked {

@@ -12,13 +12,33 @@ const CLIENT_BYTES_MAX: usize = 256;
 /// Length of the secret that names are hashed with, in bytes: what the hash mixes at most.
 pub const KEY_SECRET_BYTES: usize = 192;
 
+/// How many queries a client may try for each that its budget pays for.
+///
+/// Refreshed dashboards are answered from a cache nine times out of ten, and are not to be refused
+/// for it; and a client that is never refused for what is free has to be stopped by something.
+pub const TRIES_PER_QUERY: u64 = 10;
+
 /// What a budget is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A tenant's own writes, over all of its clients; the key has no client.
     TenantWrites,
     ClientWrites,
+    /// Queries that were not answered from a cache; what was is given back.
     ClientQueries,
+    /// All queries, answered from a cache or not: [`TRIES_PER_QUERY`] times the rate and burst of
+    /// the budget above it, of which nothing is ever given back.
+    ClientQueryTries,
+}
+
+/// Which gates keep a budget: each sort is in a ring of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Gates {
+    /// The write gates, in the distributors' ring.
+    #[default]
+    Distributors,
+    /// The query gates, in the query-frontends' ring.
+    QueryFrontends,
 }
 
 /// Names one budget.
@@ -38,7 +58,8 @@ pub struct OwnedKey {
 }
 
 /// Keyed hash of a key. Its upper half is the key's place on the ring, on which all gates must
-/// agree, and so on the secret. Tables compare names too, so a collision mixes nobody's budgets.
+/// agree, and so on the secret. Tables compare names too, or a hash that no other process can
+/// know, so a collision mixes nobody's budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub u64);
 
@@ -51,19 +72,24 @@ impl KeyHasher {
         Self(Box::new(secret))
     }
 
+    /// Both names are hashed where they are: laid out one after the other they would have to be
+    /// copied first, which takes longer than hashing them.
     #[inline]
     pub fn hash(&self, key: Key<'_>) -> KeyHash {
-        // A zero byte is in no name, so no two keys give the same bytes.
-        let mut bytes = [0; 2 + TENANT_ID_BYTES_MAX + CLIENT_BYTES_MAX];
         let (tenant, client) = (key.tenant.as_bytes(), key.client.as_bytes());
         let tenant = &tenant[..tenant.len().min(TENANT_ID_BYTES_MAX)];
         let client = &client[..client.len().min(CLIENT_BYTES_MAX)];
-        let client_at = 2 + tenant.len();
-        bytes[0] = key.kind as u8;
-        bytes[1..client_at - 1].copy_from_slice(tenant);
-        bytes[client_at..client_at + client.len()].copy_from_slice(client);
-        KeyHash(xxh3_64_with_secret(&bytes[..client_at + client.len()], &self.0[..]))
+        let hash = |bytes| xxh3_64_with_secret(bytes, &self.0[..]);
+        KeyHash(mixed(mixed(hash(tenant) ^ key.kind as u64).wrapping_add(hash(client))))
     }
+}
+
+/// The same number of other bits: SplitMix64's last steps, in which each bit decides about all.
+#[inline]
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 impl KeyHash {
@@ -71,6 +97,41 @@ impl KeyHash {
     #[inline]
     pub fn on_ring(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+}
+
+impl Kind {
+    /// What is spent of it is held until it is known whether it bought anything: many charges at
+    /// once come back, and all of them whole.
+    pub fn is_held(self) -> bool {
+        match self {
+            Self::ClientQueries => true,
+            Self::TenantWrites | Self::ClientWrites | Self::ClientQueryTries => false,
+        }
+    }
+
+    /// Who keeps budgets of this kind.
+    pub fn gates(self) -> Gates {
+        match self {
+            Self::TenantWrites | Self::ClientWrites => Gates::Distributors,
+            Self::ClientQueries | Self::ClientQueryTries => Gates::QueryFrontends,
+        }
+    }
+}
+
+impl Gates {
+    /// As metrics and logs call them, after the service that each stands in front of.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Distributors => "distributor",
+            Self::QueryFrontends => "query-frontend",
+        }
+    }
+}
+
+impl fmt::Display for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -103,6 +164,7 @@ mod tests {
         let keys = [
             key(Kind::ClientWrites, "a", "b"),
             key(Kind::ClientQueries, "a", "b"),
+            key(Kind::ClientQueryTries, "a", "b"),
             key(Kind::ClientWrites, "ab", ""),
             key(Kind::ClientWrites, "", "ab"),
             key(Kind::TenantWrites, "ab", ""),

@@ -8,8 +8,28 @@
 const SLOT_NS: i64 = 125_000_000;
 
 /// When a charge was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(i64);
+
+impl Slot {
+    #[inline]
+    pub fn of(now_ns: i64) -> Self {
+        Self(now_ns / SLOT_NS)
+    }
+
+    #[inline]
+    pub fn number(self) -> i64 {
+        self.0
+    }
+
+    pub fn begin_ns(self) -> i64 {
+        self.0.saturating_mul(SLOT_NS)
+    }
+
+    pub fn end_ns(self) -> i64 {
+        self.begin_ns().saturating_add(SLOT_NS)
+    }
+}
 
 /// Charges of the slot at hand and of the one before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +46,10 @@ impl Recent {
 
     /// Settles what is settled by `now_ns`.
     pub fn advance(&mut self, now_ns: i64) {
-        let slot = now_ns / SLOT_NS;
+        self.advance_to(Slot::of(now_ns));
+    }
+
+    fn advance_to(&mut self, Slot(slot): Slot) {
         // Time that goes back settles nothing.
         match slot - self.slot {
             ..=0 => return,
@@ -40,6 +63,17 @@ impl Recent {
     pub fn charge(&mut self, n: u64, now_ns: i64) -> Slot {
         self.advance(now_ns);
         self.current += n;
+        Slot(self.slot)
+    }
+
+    /// Adds a charge of `made`, the slot at hand or one after it.
+    pub fn charge_in(&mut self, made: Slot, n: u64) {
+        self.advance_to(made);
+        self.current += n;
+    }
+
+    /// The slot at hand.
+    pub fn slot(&self) -> Slot {
         Slot(self.slot)
     }
 

@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use super::flags::{self, Kind};
 use super::{Config, ConfigError, effective_yaml, load, table};
+use crate::clients::Gates;
 use crate::plan::GrowthArgs;
 
 /// What the command line asks for.
@@ -49,6 +50,8 @@ pub struct ClientsArgs {
     /// Host and port of the HTTP listener of any gate.
     pub addr: String,
     pub tenant: String,
+    /// Whose budgets: of writes, or of queries.
+    pub kind: Gates,
     pub ask: ClientsAsk,
     pub json: bool,
 }
@@ -278,6 +281,10 @@ fn clients_args(given: &ArgMatches) -> ClientsArgs {
     ClientsArgs {
         addr: text("addr"),
         tenant: text("tenant"),
+        kind: match text("kind").as_str() {
+            "queries" => Gates::QueryFrontends,
+            _ => Gates::Distributors,
+        },
         ask: match ask {
             "show" => ClientsAsk::Show { client: text("client") },
             "reset" => ClientsAsk::Reset { client: text("client") },
@@ -297,7 +304,7 @@ fn clap_command() -> clap::Command {
         .override_usage(
             "freehold [-flag=value …]\n       freehold check-config FILE\n       \
              freehold query --tenant TENANT 'MATCHERS'\n       \
-             freehold clients top|show|reset --tenant TENANT [--client CLIENT]\n       \
+             freehold clients top|show|reset --tenant TENANT [--client CLIENT] [--kind KIND]\n       \
              freehold plan --ring FILE|URL --counts FILE|URL --to N [-flag=value …]",
         )
         .help_template("{about}\n\n{usage-heading} {usage}{after-help}\n\n{all-args}\n")
@@ -440,6 +447,13 @@ fn clients_command() -> clap::Command {
         clap::Command::new(name)
             .about(about)
             .arg(option("tenant").required(true).value_name("TENANT").help("Whose clients"))
+            .arg(
+                option("kind")
+                    .value_name("KIND")
+                    .value_parser(["writes", "queries"])
+                    .default_value("writes")
+                    .help("Budgets of writes, or of queries"),
+            )
             .arg(addr_arg())
             .arg(option("json").action(ArgAction::SetTrue).help("The page as JSON"))
     };

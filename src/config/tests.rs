@@ -6,8 +6,10 @@ use std::io::Write;
 
 use super::table::{FILE_ONLY, RENAMED_KEYS, SECOND_PLACES};
 use super::*;
+use crate::clients::Gates;
 use crate::clients::config::{ColdStart, OwnerLost};
 use crate::ingester::config::{CheckIngestionLimits, SeriesLimitMode};
+use crate::limits::QueryRate;
 use crate::units::Millis;
 
 fn parse(arguments: &[&str]) -> Result<Command, ConfigError> {
@@ -159,8 +161,8 @@ fn a_value_that_does_not_fit_names_the_flag_and_what_it_takes() {
     check("-ingester.active-series-metrics-idle-timeout=10", &["10s"]);
     check("-ingester.series-limit-mode=round", &["flat", "share"]);
     check("-log.level=loud", &["warn"]);
-    check("-target=query-frontend", &["later release"]);
-    check("-target=everything", &["all, ingester and distributor"]);
+    check("-target=querier", &["there is no target \"querier\"", "query-frontend"]);
+    check("-target=everything", &["all, ingester, distributor and query-frontend"]);
 }
 
 #[test]
@@ -228,6 +230,51 @@ fn limits_of_clients_may_stand_under_the_distributor_too() {
     for (_, ours) in SECOND_PLACES {
         assert!(flags::at(&flags::default_tree(), ours).is_some(), "{ours}");
     }
+}
+
+#[test]
+fn limits_of_queries_may_stand_under_the_frontend_and_be_shares() {
+    let config = |text: &str, flags: &[&str]| match from_file(text, flags) {
+        Ok(Command::Serve(config)) => config,
+        other => panic!("{text}: {other:?}"),
+    };
+    let there = "frontend:\n  client_identity_query_rate_limit: 5%\n  \
+                 client_identity_query_burst_size: 7\n  \
+                 client_identity_query_tracked_clients_limit: 9\n  \
+                 client_identity_query_shadow: true\n  query_capacity_per_second: 200\n";
+    let expect = Limits {
+        client_identity_query_rate_limit: QueryRate::Share(5.0),
+        client_identity_query_burst_size: 7,
+        client_identity_query_tracked_clients_limit: 9,
+        client_identity_query_shadow: true,
+        query_capacity_per_second: 200.0,
+        ..Limits::default()
+    };
+    assert_eq!(config(there, &[]).limits, expect);
+    let shown = effective_yaml(&config(there, &[]));
+    assert!(shown.contains("client_identity_query_rate_limit: 5%\n"), "{shown}");
+    assert_eq!(config(&shown, &[]).limits, expect, "what is shown is read again");
+    let flag = "-frontend.client-identity-query-rate-limit=2.5%";
+    let rate = config(there, &[flag]).limits.client_identity_query_rate_limit;
+    assert_eq!(rate, QueryRate::Share(2.5));
+    let flag = "-frontend.client-identity-query-rate-limit=3";
+    let rate = config(there, &[flag]).limits.client_identity_query_rate_limit;
+    assert_eq!(rate, QueryRate::PerSecond(3.0));
+    let text = file_refused("frontend:\n  client_identity_query_rate_limit: 5%\n");
+    assert!(text.contains("is a share of query_capacity_per_second, which is not set"), "{text}");
+    let text = refused(&["-distributor.ingestion-rate-limit=5%"]);
+    assert!(text.contains("flag -distributor.ingestion-rate-limit"), "{text}");
+    let text = refused(&["-frontend.client-identity-query-rate-limit=five"]);
+    assert!(text.contains("a number"), "{text}");
+}
+
+#[test]
+fn the_query_gate_is_a_target_with_a_ring() {
+    let config = serve(&["-target=query-frontend", "-frontend.ring.num-tokens=7"]);
+    assert_eq!((config.target, config.frontend.ring.num_tokens), (Target::QueryFrontend, 7));
+    assert_eq!(config.frontend.ring.heartbeat_period, Millis::from_secs(2));
+    let text = refused(&["-frontend.ring.heartbeat-timeout=1s"]);
+    assert!(text.contains("-frontend.ring.*"), "{text}");
 }
 
 #[test]
@@ -414,6 +461,14 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
     let show = ["clients", "show", "--tenant=t", "--client=-a b", "--json", "--addr=h:1"];
     let found = check(&show, ClientsAsk::Show { client: "-a b".into() });
     assert_eq!(found, ("h:1".to_owned(), true));
+    let kind = |arguments: &[&str]| match parse(arguments) {
+        Ok(Command::Clients(args)) => args.kind,
+        other => panic!("{arguments:?}: {other:?}"),
+    };
+    let top = ["clients", "top", "--tenant", "t"];
+    assert_eq!(kind(&top), Gates::Distributors);
+    assert_eq!(kind(&[&top[..], &["--kind=queries"]].concat()), Gates::QueryFrontends);
+    assert!(refused(&[&top[..], &["--kind", "reads"]].concat()).contains("queries"));
     let own = ClientsAsk::Reset { client: String::new() };
     check(&["clients", "reset", "--tenant", "t", "--client", ""], own);
     assert!(refused(&["clients", "reset", "--tenant", "t"]).contains("--client"));

@@ -12,7 +12,7 @@ mod block;
 
 use serde_json::{Map, Value};
 
-use super::Overrides;
+use super::{Overrides, QUERY_CAPACITY, QUERY_RATE, QueryRate, RuntimeFile};
 use crate::tenant::TenantId;
 
 /// Most limits of one edit, far more than there are names.
@@ -112,8 +112,32 @@ pub fn edited(
         Some(edited) => edited,
         None => written_anew(text, &after)?,
     };
-    overrides.parse(&edited).map_err(|e| EditError::Invalid(Box::new(e)))?;
+    let file = overrides.parse(&edited).map_err(|e| EditError::Invalid(Box::new(e)))?;
+    if let Change::Set(limits) = change {
+        check_query_rate(limits, tenant, &file)?;
+    }
     Ok(edited)
+}
+
+/// A share cannot be compared as it is written, and what it is of may be edited too: what counts
+/// is what a client may in the end.
+fn check_query_rate(
+    limits: &Map<String, Value>,
+    tenant: &TenantId,
+    file: &RuntimeFile,
+) -> Result<(), EditError> {
+    let own = file.tenants.get(tenant.as_str());
+    let hard = file.hard_overrides.get(tenant.as_str());
+    let (Some(own), Some(hard)) = (own, hard) else { return Ok(()) };
+    let is_share = matches!(own.client_identity_query_rate_limit, QueryRate::Share(_));
+    let is_changed =
+        limits.contains_key(QUERY_RATE) || is_share && limits.contains_key(QUERY_CAPACITY);
+    match (own.query_rate(), hard.query_rate()) {
+        (Some(value), Some(hard)) if is_changed && value > hard => {
+            Err(EditError::AboveHardLimit { name: QUERY_RATE.to_owned(), value, hard })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// All of the names are allowed, and no value is above the tenant's hard limit.

@@ -12,7 +12,8 @@ use http_body_util::Full;
 use serde::de::DeserializeOwned;
 
 use super::instance::{self, InstanceError};
-use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, query};
+use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, path, query_of};
+use crate::clients::Gates;
 use crate::config::{ClientsArgs, ClientsAsk};
 use crate::plan::write_columns;
 
@@ -20,7 +21,6 @@ use crate::plan::write_columns;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest answer: a hundred rows with the longest names are 60 KB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-const PAGE: &str = "/distributor/clients";
 
 /// Why there is nothing to print.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +32,10 @@ pub enum ClientsError {
     #[error("{addr} did not answer within {PATIENCE:?}")]
     TooSlow { addr: String },
     #[error(
-        "{addr} has no page of budgets; name the HTTP listener of a freehold with a distributor \
-         (-target=distributor or all) by --addr"
+        "{addr} has no page of budgets; name the HTTP listener of a freehold with a {gates} \
+         (-target={gates} or all) by --addr"
     )]
-    NoPage { addr: String },
+    NoPage { addr: String, gates: Gates },
     #[error("{addr} refuses with status {status}: {text}")]
     Refused { addr: String, status: u16, text: String },
     #[error("{addr}: {text}")]
@@ -46,21 +46,22 @@ pub enum ClientsError {
 
 /// Asks a running instance and returns what to print.
 pub async fn run(args: &ClientsArgs) -> Result<String, ClientsError> {
-    let ClientsArgs { tenant, json, .. } = args;
+    let ClientsArgs { tenant, json, kind, .. } = args;
     match &args.ask {
         ClientsAsk::Top => {
-            let (page, text): (ClientsPage, _) = args.get(&query(tenant, None)).await?;
+            let (page, text): (ClientsPage, _) = args.get(&query_of(*kind, tenant, None)).await?;
             args.check_on(page.enabled, &page.notes)?;
             Ok(if *json { text } else { print_top(&page) })
         }
         ClientsAsk::Show { client } => {
-            let (page, text): (ClientPage, _) = args.get(&query(tenant, Some(client))).await?;
+            let (page, text): (ClientPage, _) =
+                args.get(&query_of(*kind, tenant, Some(client))).await?;
             args.check_on(page.enabled, &page.notes)?;
             Ok(if *json { text } else { print_one(&page) })
         }
         ClientsAsk::Reset { client } => {
-            let form = query(tenant, Some(client));
-            let request = Request::post(format!("{PAGE}/reset"))
+            let form = query_of(*kind, tenant, Some(client));
+            let request = Request::post(format!("{}/reset", path(*kind)))
                 .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
             let (done, text) = args.send(request, form.into()).await?;
             Ok(if *json { text } else { print_reset(&done) })
@@ -70,7 +71,7 @@ pub async fn run(args: &ClientsArgs) -> Result<String, ClientsError> {
 
 impl ClientsArgs {
     async fn get<T: DeserializeOwned>(&self, query: &str) -> Result<(T, String), ClientsError> {
-        self.send(Request::get(format!("{PAGE}?{query}")), Bytes::new()).await
+        self.send(Request::get(format!("{}?{query}", path(self.kind))), Bytes::new()).await
     }
 
     /// What the instance says, and the text of it.
@@ -89,7 +90,7 @@ impl ClientsArgs {
         match status {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                return Err(ClientsError::NoPage { addr });
+                return Err(ClientsError::NoPage { addr, gates: self.kind });
             }
             status => return Err(ClientsError::Refused { addr, status: status.as_u16(), text }),
         }
@@ -113,8 +114,12 @@ fn print_top(page: &ClientsPage) -> String {
     if let Some(limit) = &page.limit {
         let _ = writeln!(
             out,
-            "Each client of {}: {} items a second over all distributors, {} at once",
-            page.tenant, limit.rate, limit.burst
+            "Each client of {}: {} {} a second over all {}, {} at once",
+            page.tenant,
+            limit.rate,
+            page.unit(),
+            page.over(),
+            limit.burst
         );
     }
     print_notes(&mut out, &page.notes);
@@ -193,6 +198,7 @@ mod tests {
     fn a_table_names_what_is_known_and_who_is_silent() {
         let page = ClientsPage {
             enabled: true,
+            kind: "writes".to_owned(),
             notes: vec!["a note".to_owned()],
             tenant: "t".to_owned(),
             limit: None,

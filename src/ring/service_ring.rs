@@ -15,7 +15,7 @@ pub const INGESTER_RING: &str = "ring";
 /// Name of the distributors' ring: Cortex's.
 pub const DISTRIBUTOR_RING: &str = "distributor";
 /// Name of the query gates' ring. Cortex's query-frontends have none.
-pub const QUERY_GATE_RING: &str = "query-frontend";
+pub const QUERY_GATE_RING: &str = "query-frontends";
 
 /// Timeouts after which a silent member is forgotten: twice what an operator who restarts one
 /// needs, and few enough that a crash loop does not fill the ring.

@@ -57,6 +57,12 @@ impl Index {
         None
     }
 
+    /// Any word of the bucket in which a row of this hash most likely is.
+    #[inline]
+    pub(super) fn word(&self, hash: u64) -> u32 {
+        self.buckets.get(self.home(hash)).map_or(0, |bucket| bucket.0[0])
+    }
+
     /// The row that this hash most likely has; any number when it has none. Never waits for a
     /// row's facts, so that many can be looked for at once.
     #[inline]

@@ -1,7 +1,5 @@
 //! When an entry was touched last, what it is and whether it counts as active: one word.
 //!
-//! The minute cycle reads nothing but this column, 16 entries to a cache line.
-//!
 //! Invariant: an active entry's tick only moves forward.
 
 use super::batch::Kind;
@@ -63,6 +61,10 @@ impl Last {
         }
     }
 
+    pub(super) fn idle(self) -> Self {
+        Self(self.0 & !ACTIVE)
+    }
+
     pub(super) fn confirmed(self) -> Self {
         Self(self.0 & !PENDING)
     }
@@ -81,20 +83,12 @@ impl Last {
     pub(super) fn histogram_bit(self) -> u32 {
         (self.0 >> 30) & 1
     }
-}
 
-/// Marks as idle what was touched before `idle_before`.
-pub(super) fn settle_idle(column: &mut [Last], idle_before: Tick) -> Activity {
-    let (mut all, mut native_histogram) = (0_u32, 0_u32);
-    // Without branches, so that it compiles to vector code.
-    for last in column {
-        let bits = last.0;
-        let gone = u32::from((bits & TICK_BITS) < idle_before.0) & (bits >> 31);
-        all += gone;
-        native_histogram += gone & (bits >> 30);
-        last.0 = bits & !(gone << 31);
+    /// 1 when it is active and was touched before `idle_before`, else 0.
+    #[inline]
+    pub(super) fn is_before(self, idle_before: Tick) -> u32 {
+        u32::from((self.0 & TICK_BITS) < idle_before.0) & (self.0 >> 31)
     }
-    Activity { all: u64::from(all), native_histogram: u64::from(native_histogram) }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -24,9 +24,9 @@ pub const STRIPE_SERIES_MAX: usize = 5_000;
 /// Most stripes of a tenant, as a power of two. Beyond 80 million series stripes just get
 /// longer, and so do the times their locks are held.
 pub(super) const STRIPE_BITS_MAX: u32 = 14;
-/// Most locks of a tenant, as a power of two: 16 series of a usual request to each, and far more
-/// locks than cores.
-const LOCK_BITS_MAX: u32 = 6;
+/// Most locks of a tenant, as a power of two: 32 series of a usual request to each, as many as the
+/// CPU has memory on its way for, and far more locks than requests that touch at once.
+const LOCK_BITS_MAX: u32 = 5;
 /// Stripes grow fourfold: often enough to keep groups long, seldom enough to move little.
 const SPLIT_BITS: u32 = 2;
 /// Leading bits of an identity that tell a pass' place; enough for the finest layout.

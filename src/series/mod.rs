@@ -15,6 +15,7 @@
 //! A stripe's lock is held for one group of a request or one pass over its entries, and
 //! [`STRIPE_SERIES_MAX`] bounds how many these are. No clock, no I/O, no task in this room.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -36,6 +37,7 @@ mod passes;
 mod pending;
 mod references;
 mod refusal;
+mod row;
 mod stripe;
 mod totals;
 
@@ -123,7 +125,7 @@ struct Books {
 }
 
 /// Series of a lock that a touch looks for at once; as many as a usual group has.
-const LOOK_AHEAD: usize = 16;
+const LOOK_AHEAD: usize = 32;
 
 impl SeriesStore {
     pub fn new(options: Options, view: View, totals: Arc<Totals>) -> Self {
@@ -155,12 +157,21 @@ impl SeriesStore {
             let mut stripes = set.lock_all(group.lock);
             for members in group.members.chunks(LOOK_AHEAD) {
                 let items = || members.iter().map(|&member| &group.items[member as usize]);
-                // Three short loops instead of a long one: in each the CPU waits for the memory
-                // of all members at once.
+                // Short loops instead of a long one, and before each look one that only reads a
+                // word of what is looked at: it is so short that the CPU has the memory of all
+                // members on its way at once.
+                let words = items()
+                    .map(|item| stripes[set.place_of(item.identity)].word_of_index(item.identity));
+                black_box(words.fold(0, |sum, word| sum ^ word));
                 let mut rows = [0; LOOK_AHEAD];
                 for (row, item) in rows.iter_mut().zip(items()) {
                     *row = stripes[set.place_of(item.identity)].likely(item.identity);
                 }
+                let words = rows
+                    .iter()
+                    .zip(items())
+                    .map(|(&row, item)| stripes[set.place_of(item.identity)].word_of_row(row));
+                black_box(words.fold(0, |sum, word| sum ^ word));
                 let mut ready = [false; LOOK_AHEAD];
                 for ((ready, &row), item) in ready.iter_mut().zip(&rows).zip(items()) {
                     *ready = stripes[set.place_of(item.identity)].is_ready(item.identity, row);

@@ -1,8 +1,8 @@
 //! One lock's worth of a tenant's series, as columns.
 //!
 //! The passes that read every entry (cycle, recount, purge) read one or two columns from end to
-//! end, and columns can grow by an eighth where a hash table must double. So the hash table holds
-//! row numbers only, and a row's facts lie in one vector per fact.
+//! end, and columns can grow by an eighth where a hash table must double. So the index holds row
+//! numbers only; what a touch needs lies in one row, and other facts in one vector per fact.
 //!
 //! Invariants: all columns have one length (a reference column may be empty, which says that
 //! nothing is assigned); the index holds each row once, under its identity's hash; a stripe that
@@ -16,9 +16,10 @@ use hashbrown::HashTable;
 use super::batch::{Item, Kind, Order, Verdict};
 use super::index::Index;
 use super::intern::Slot;
-use super::last::{Activity, KindRule, Last, Tick, settle_idle};
+use super::last::{Activity, KindRule, Last, Tick};
 use super::layout::StripeSet;
 use super::references::References;
+use super::row::{Row, settle_idle};
 use crate::keys::{KeySet, RingKey};
 use crate::labels::Identity;
 
@@ -96,34 +97,11 @@ pub(super) struct Partial {
     pub(super) sets: Vec<u64>,
 }
 
-/// What every touch reads of an entry beside its flags: one row, so that a touch that misses
-/// the caches misses once. The identity is two words, since one of 16 bytes would pad the row.
-#[derive(Clone, Copy, Debug)]
-struct Hot {
-    id: [u64; 2],
-    newest_ms: i64,
-}
-
-impl Hot {
-    fn new(identity: Identity, newest_ms: i64) -> Self {
-        Self { id: words(identity), newest_ms }
-    }
-
-    #[inline]
-    fn identity(&self) -> Identity {
-        Identity(u128::from(self.id[0]) << 64 | u128::from(self.id[1]))
-    }
-}
-
-#[inline]
-fn words(identity: Identity) -> [u64; 2] {
-    [(identity.0 >> 64) as u64, identity.0 as u64]
-}
-
 #[derive(Default)]
 pub(super) struct Stripe {
     index: Index,
-    hot: Vec<Hot>,
+    rows: Vec<Row>,
+    /// The column that the minute cycle reads; only ticks may be behind what the rows have.
     last: Vec<Last>,
     key: Vec<RingKey>,
     metric: References,
@@ -137,7 +115,7 @@ impl Stripe {
     pub(super) fn with_capacity(rows: usize) -> Self {
         Self {
             index: Index::with_capacity(rows),
-            hot: Vec::with_capacity(rows),
+            rows: Vec::with_capacity(rows),
             last: Vec::with_capacity(rows),
             key: Vec::with_capacity(rows),
             ..Self::default()
@@ -145,7 +123,7 @@ impl Stripe {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.hot.len()
+        self.rows.len()
     }
 
     /// Where this stripe's entries went, once a restripe has moved them.
@@ -155,15 +133,15 @@ impl Stripe {
 
     #[inline]
     pub(super) fn find(&self, identity: Identity) -> Option<usize> {
-        let (hot, words) = (&self.hot, words(identity));
-        self.index.find(hash(identity), |row| hot.get(row).is_some_and(|hot| hot.id == words))
+        let rows = &self.rows;
+        self.index.find(hash(identity), |row| rows.get(row).is_some_and(|row| row.is(identity)))
     }
 
     pub(super) fn entry(&self, row: usize, generations: Generations) -> Entry {
         Entry {
-            identity: self.hot[row].identity(),
-            last: self.last[row],
-            newest_ms: self.hot[row].newest_ms,
+            identity: self.rows[row].identity(),
+            last: self.rows[row].last(),
+            newest_ms: self.rows[row].newest_ms,
             key: self.key[row],
             metric: self.metric.get(row, generations.metric),
             sets: self.sets.get(row, generations.sets),
@@ -171,11 +149,11 @@ impl Stripe {
     }
 
     pub(super) fn kind(&self, row: usize) -> Kind {
-        self.last[row].kind()
+        self.rows[row].last().kind()
     }
 
     pub(super) fn pending(&self, row: usize) -> bool {
-        self.last[row].pending()
+        self.rows[row].last().pending()
     }
 
     /// The hot path: settles an entry that needs no more than two timestamps, and says why not
@@ -185,7 +163,7 @@ impl Stripe {
         let Some(row) = self.find(item.identity) else {
             return Some(Verdict::New);
         };
-        if self.last[row].pending() {
+        if self.pending(row) {
             return Some(Verdict::Pending);
         }
         if let Some(verdict) = self.objection(row, item, how) {
@@ -193,6 +171,18 @@ impl Stripe {
         }
         self.mark_seen(row, item, how.now, woken);
         None
+    }
+
+    /// A word of what [`Self::likely`] reads, to have it near when it does.
+    #[inline]
+    pub(super) fn word_of_index(&self, identity: Identity) -> u32 {
+        self.index.word(hash(identity))
+    }
+
+    /// A word of what [`Self::is_ready`] reads, to have it near when it does.
+    #[inline]
+    pub(super) fn word_of_row(&self, row: u32) -> u64 {
+        self.rows.get(row as usize).map_or(0, Row::word)
     }
 
     /// The row that an identity most likely has, for [`Self::is_ready`] to confirm.
@@ -204,11 +194,9 @@ impl Stripe {
     /// Whether the row is this identity's, active, and nobody's to confirm.
     #[inline]
     pub(super) fn is_ready(&self, identity: Identity, row: u32) -> bool {
-        let (row, words) = (row as usize, words(identity));
-        let is_it = self.hot.get(row).is_some_and(|hot| hot.id == words);
-        let at_rest = self.last.get(row).is_some_and(|last| last.active() & !last.pending());
-        // Both are read whatever the first says, so that the CPU waits for them at once.
-        is_it & at_rest
+        self.rows
+            .get(row as usize)
+            .is_some_and(|row| row.is(identity) & row.last().active() & !row.last().pending())
     }
 
     /// [`Self::touch`] of a row that is ready.
@@ -218,8 +206,9 @@ impl Stripe {
         if let Some(verdict) = self.objection(row, item, how) {
             return Some(verdict);
         }
-        self.last[row] = self.last[row].touched(how.now);
-        self.learn_newest(row, item.newest_ms);
+        if let Some(last) = self.rows[row].touch(item.newest_ms, how.now) {
+            self.last[row] = last;
+        }
         None
     }
 
@@ -227,20 +216,20 @@ impl Stripe {
     #[inline]
     fn objection(&self, row: usize, item: &Item, how: How) -> Option<Verdict> {
         if let Order::Strict { since_ms } = how.order {
-            let newest_ms = self.hot[row].newest_ms;
+            let newest_ms = self.rows[row].newest_ms;
             if newest_ms == UNKNOWN_MS || newest_ms < since_ms || item.first_ms <= newest_ms {
                 return Some(Verdict::Unsettled { newest_ms: known(newest_ms) });
             }
         }
-        let changes = item.kind != self.last[row].kind()
-            && self.kind_after(row, item.kind, how.kinds) == item.kind;
+        let changes =
+            item.kind != self.kind(row) && self.kind_after(row, item.kind, how.kinds) == item.kind;
         changes.then_some(Verdict::KindChange)
     }
 
     /// The kind that a touch with a sample of kind `kind` leaves the entry with.
     #[inline]
     pub(super) fn kind_after(&self, row: usize, kind: Kind, rule: KindRule) -> Kind {
-        let last = self.last[row];
+        let last = self.rows[row].last();
         match rule {
             KindRule::AtWake if last.active() => last.kind(),
             KindRule::Latest | KindRule::AtWake => kind,
@@ -250,50 +239,52 @@ impl Stripe {
     /// Moves both timestamps forward and wakes the entry.
     #[inline]
     pub(super) fn mark_seen(&mut self, row: usize, item: &Item, now: Tick, woken: &mut Activity) {
-        let last = self.last[row];
-        if !last.active() {
-            woken.note(last.kind());
+        let last = self.rows[row].last();
+        if last.active() {
+            if let Some(last) = self.rows[row].touch(item.newest_ms, now) {
+                self.last[row] = last;
+            }
+            return;
         }
-        self.last[row] = last.touched(now);
+        woken.note(last.kind());
+        self.set_last(row, last.touched(now));
         self.learn_newest(row, item.newest_ms);
     }
 
-    #[inline]
     pub(super) fn learn_newest(&mut self, row: usize, newest_ms: i64) {
-        let hot = &mut self.hot[row];
-        hot.newest_ms = hot.newest_ms.max(newest_ms);
+        self.rows[row].learn_newest(newest_ms);
     }
 
     pub(super) fn set_kind(&mut self, row: usize, kind: Kind) {
-        self.last[row] = self.last[row].of_kind(kind);
+        self.set_last(row, self.rows[row].last().of_kind(kind));
     }
 
     pub(super) fn insert(&mut self, entry: Entry, generations: Generations) {
         debug_assert!(self.find(entry.identity).is_none());
-        let row = self.hot.len();
-        push(&mut self.hot, Hot::new(entry.identity, entry.newest_ms));
+        let row = self.rows.len();
+        push(&mut self.rows, Row::new(entry.identity, entry.newest_ms, entry.last));
         push(&mut self.last, entry.last);
         push(&mut self.key, entry.key);
         self.metric.insert(row, generations.metric, entry.metric);
         self.sets.insert(row, generations.sets, entry.sets);
-        let hot = &self.hot;
-        self.index.insert(hash(entry.identity), row, |row| hash(hot[row].identity()));
+        let rows = &self.rows;
+        self.index.insert(hash(entry.identity), row, |row| hash(rows[row].identity()));
     }
 
     /// Takes a row out; the last row takes its place.
     pub(super) fn remove(&mut self, row: usize) {
-        let identity = self.hot[row].identity();
+        let identity = self.rows[row].identity();
         self.index.remove(hash(identity), row);
-        if self.last[row].pending() {
+        if self.pending(row) {
             self.forget_holders(identity);
         }
-        self.hot.swap_remove(row);
+        self.rows.swap_remove(row);
         self.last.swap_remove(row);
         self.key.swap_remove(row);
         self.metric.swap_remove(row);
         self.sets.swap_remove(row);
-        if row < self.hot.len() {
-            self.index.renumber(hash(self.hot[row].identity()), self.hot.len(), row);
+        if row < self.rows.len() {
+            self.index.renumber(hash(self.rows[row].identity()), self.rows.len(), row);
         }
     }
 
@@ -339,10 +330,10 @@ impl Stripe {
 
     fn candidate(&self, row: usize) -> Candidate {
         Candidate {
-            identity: self.hot[row].identity(),
+            identity: self.rows[row].identity(),
             key: self.key[row],
-            newest_ms: known(self.hot[row].newest_ms),
-            touched: self.last[row].tick(),
+            newest_ms: known(self.rows[row].newest_ms),
+            touched: self.rows[row].last().tick(),
             held: self.held(row),
         }
     }
@@ -357,7 +348,7 @@ impl Stripe {
 
     /// Marks as idle what was touched before `idle_before`.
     pub(super) fn settle_idle(&mut self, idle_before: Tick) -> Activity {
-        settle_idle(&mut self.last, idle_before)
+        settle_idle(&mut self.last, &mut self.rows, idle_before)
     }
 
     pub(super) fn count_owned(
@@ -380,11 +371,11 @@ impl Stripe {
     }
 
     pub(super) fn assign_metric(&mut self, row: usize, generation: u32, slot: Slot) {
-        self.metric.assign(row, self.hot.len(), generation, slot);
+        self.metric.assign(row, self.rows.len(), generation, slot);
     }
 
     pub(super) fn assign_sets(&mut self, row: usize, generation: u32, slot: Slot) {
-        self.sets.assign(row, self.hot.len(), generation, slot);
+        self.sets.assign(row, self.rows.len(), generation, slot);
     }
 
     /// Gives back the references that nobody counts by any more.
@@ -399,7 +390,7 @@ impl Stripe {
 
     /// Adds a request to those that hold the pending entry in `row`.
     pub(super) fn hold(&mut self, row: usize) {
-        let identity = self.hot[row].identity();
+        let identity = self.rows[row].identity();
         match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
             Some(held) => held.requests = held.requests.saturating_add(1),
             None => self.remember_holders(Holders { identity, requests: 2, unconfirmed: false }),
@@ -408,17 +399,17 @@ impl Stripe {
 
     /// The series exists: whoever holds it need not care any more. True when it was pending.
     pub(super) fn confirm(&mut self, identity: Identity) -> bool {
-        let Some(row) = self.find(identity).filter(|&row| self.last[row].pending()) else {
+        let Some(row) = self.find(identity).filter(|&row| self.pending(row)) else {
             return false;
         };
-        self.last[row] = self.last[row].confirmed();
+        self.set_last(row, self.rows[row].last().confirmed());
         self.forget_holders(identity);
         true
     }
 
     /// One holder's request was refused as a whole.
     pub(super) fn release(&mut self, identity: Identity) -> Released {
-        let Some(row) = self.find(identity).filter(|&row| self.last[row].pending()) else {
+        let Some(row) = self.find(identity).filter(|&row| self.pending(row)) else {
             return Released::Kept;
         };
         match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
@@ -435,7 +426,7 @@ impl Stripe {
 
     /// One holder's request ended without a word about this series.
     pub(super) fn abandon(&mut self, identity: Identity) {
-        if !self.find(identity).is_some_and(|row| self.last[row].pending()) {
+        if !self.find(identity).is_some_and(|row| self.pending(row)) {
             return;
         }
         match self.holders.find_mut(hash(identity), |held| held.identity == identity) {
@@ -450,7 +441,7 @@ impl Stripe {
     /// Moves every entry to its stripe of `to`, which has them all to itself until then.
     pub(super) fn move_to(&mut self, to: &Arc<StripeSet>, parts: &mut [Self], first: usize) {
         for row in 0..self.len() {
-            let part = to.index_of(self.hot[row].identity()) - first;
+            let part = to.index_of(self.rows[row].identity()) - first;
             let entry = Entry {
                 metric: self.metric.get(row, self.metric.generation),
                 sets: self.sets.get(row, self.sets.generation),
@@ -466,9 +457,13 @@ impl Stripe {
         *self = Self { moved_to: Some(Arc::clone(to)), ..Self::default() };
     }
 
+    fn set_last(&mut self, row: usize, last: Last) {
+        self.last[row] = self.rows[row].set_last(last);
+    }
+
     fn held(&self, row: usize) -> bool {
-        let identity = self.hot[row].identity();
-        self.last[row].pending()
+        let identity = self.rows[row].identity();
+        self.pending(row)
             && self
                 .holders
                 .find(hash(identity), |held| held.identity == identity)
@@ -490,7 +485,7 @@ impl Stripe {
     }
 
     fn compact(&mut self, keep: &[bool]) {
-        retain(&mut self.hot, keep);
+        retain(&mut self.rows, keep);
         retain(&mut self.last, keep);
         retain(&mut self.key, keep);
         if !self.metric.slots.is_empty() {
@@ -499,13 +494,13 @@ impl Stripe {
         if !self.sets.slots.is_empty() {
             retain(&mut self.sets.slots, keep);
         }
-        let hot = &self.hot;
-        self.index.rebuild(hot.len(), |row| hash(hot[row].identity()));
+        let rows = &self.rows;
+        self.index.rebuild(rows.len(), |row| hash(rows[row].identity()));
         if !self.holders.is_empty() {
-            let (index, hot) = (&self.index, &self.hot);
+            let (index, rows) = (&self.index, &self.rows);
             self.holders.retain(|held| {
-                let words = words(held.identity);
-                index.find(hash(held.identity), |row| hot[row].id == words).is_some()
+                let is_it = |row: usize| rows[row].is(held.identity);
+                index.find(hash(held.identity), is_it).is_some()
             });
         }
     }
@@ -513,17 +508,17 @@ impl Stripe {
     /// A drop of the head can take most of a stripe with it; its memory goes too.
     fn give_back_slack(&mut self) {
         let rows = self.len();
-        if rows > self.hot.capacity() / 2 {
+        if rows > self.rows.capacity() / 2 {
             return;
         }
         let room = rows + rows / 8;
-        self.hot.shrink_to(room);
+        self.rows.shrink_to(room);
         self.last.shrink_to(room);
         self.key.shrink_to(room);
         self.metric.slots.shrink_to(room);
         self.sets.slots.shrink_to(room);
-        let hot = &self.hot;
-        self.index.lay_out(room, |row| hash(hot[row].identity()));
+        let rows = &self.rows;
+        self.index.lay_out(room, |row| hash(rows[row].identity()));
     }
 }
 

@@ -3,40 +3,32 @@
 //! Bodies are bounded in size and in time before a service sees them, and errors look as Go's
 //! `http.Error` writes them. Pages and read paths of other rooms are merged into the router.
 
+mod serve;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Request, header, request::Parts};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
-use axum::extract::{ConnectInfo, FromRequestParts, Query, State};
+use axum::extract::{FromRequestParts, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
-use tower::Service as _;
+
+pub use serve::serve;
 
 use super::client_header::ClientHeader;
-use super::config::ServerConfig;
-use super::drain::Drain;
 use super::front_door::Unreadable;
-use super::listen::{Connection, Listener};
 use super::room::{Held, NoRoom, Room};
 use super::seam::{DistributorCalls, Form, Received, RequestKind};
 use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell_budget};
 use super::tenancy::Tenancy;
-use super::{Drained, connections};
 use crate::distributor::{RateLimitHeaders, RoomFor};
 use crate::tenant::{ClientId, TenantId, TenantIdError};
 use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
-
-/// Largest request head, and the read buffer of a connection. Tenants, traces and proxies' notes
-/// fit many times; a larger head is answered 431.
-const HEAD_BYTES_MAX: usize = 128 << 10;
 
 /// Charged for a body before any of it has come.
 const FIRST_CHARGE_BYTES: usize = 64 << 10;
@@ -127,46 +119,6 @@ pub fn router(edge: HttpEdge, rest: Router) -> Router {
         .merge(rest)
         .fallback(async || http_error(404, "404 page not found"))
         .layer(axum::Extension(tenancy))
-}
-
-/// Serves until the drain starts, then until all requests are answered or the drain's time is
-/// over. A connection that is open after that is closed.
-pub async fn serve(
-    listener: Listener,
-    router: Router,
-    config: &ServerConfig,
-    drain: Drain,
-) -> Drained {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(config.http_server_idle_timeout.as_duration())
-        .max_buf_size(HEAD_BYTES_MAX);
-    let grace = config.graceful_shutdown_timeout.as_duration();
-    connections::serve(listener, drain, grace, |connection, drain| {
-        serve_one(http.clone(), connection, router.clone(), drain)
-    })
-    .await
-}
-
-async fn serve_one(http: http1::Builder, connection: Connection, router: Router, mut drain: Drain) {
-    let peer = connection.peer_address();
-    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(ConnectInfo(peer));
-        }
-        router.clone().call(request)
-    });
-    let mut serving = std::pin::pin!(http.serve_connection(TokioIo::new(connection), service));
-    let outcome = tokio::select! {
-        outcome = serving.as_mut() => outcome,
-        () = drain.started() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "HTTP connection ended early");
-    }
 }
 
 async fn ready(State(edge): State<HttpEdge>) -> Response {
@@ -318,16 +270,8 @@ impl HttpEdge {
         Ok(response)
     }
 
-    /// A body, charged to the room as it arrives: who announces much and sends little takes
-    /// little. What finds no room is refused at once, so nobody holds some and waits for more.
     async fn read_body(&self, body: Body, bytes_max: usize) -> Result<(Bytes, Held), Response> {
-        let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
-        let first = announced.unwrap_or(usize::MAX).min(bytes_max).min(FIRST_CHARGE_BYTES);
-        let held = self.room.hold(first, None).await;
-        let mut held = held.map_err(|error| http_error(503, &error.to_string()))?;
-        let wait = self.remote_write.body_wait;
-        let body = read_charged(body, bytes_max, wait, |bytes| held.grow_to(bytes)).await?;
-        Ok((body, held))
+        Ok(read_into(&self.room, body, bytes_max, self.remote_write.body_wait).await?)
     }
 
     fn protocol(&self, headers: &HeaderMap) -> Result<Version, String> {
@@ -375,13 +319,54 @@ fn header_text(headers: &HeaderMap, name: header::HeaderName) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
+/// Why a body was not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unread {
+    #[error("received message larger than max ({len_bytes} vs {bytes_max})")]
+    TooLarge { len_bytes: u64, bytes_max: usize },
+    #[error("context canceled")]
+    Gone,
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    #[error("the request body did not arrive in time")]
+    Late,
+}
+
+impl From<Unread> for Response {
+    fn from(unread: Unread) -> Self {
+        let status = match unread {
+            Unread::TooLarge { .. } => 400,
+            Unread::Gone => CLIENT_CLOSED_REQUEST,
+            // A sender drops its samples on a 4xx; this one had only too little time, or we too
+            // little room.
+            Unread::NoRoom(_) | Unread::Late => 503,
+        };
+        http_error(status, &unread.to_string())
+    }
+}
+
+/// A body, charged to a room as it arrives: who announces much and sends little takes little.
+/// What finds no room is refused at once, so nobody holds some and waits for more.
+pub(super) async fn read_into(
+    room: &Room,
+    body: Body,
+    bytes_max: usize,
+    wait: Duration,
+) -> Result<(Bytes, Held), Unread> {
+    let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
+    let first = announced.unwrap_or(usize::MAX).min(bytes_max).min(FIRST_CHARGE_BYTES);
+    let mut held = room.hold(first, None).await?;
+    let body = read_charged(body, bytes_max, wait, |bytes| held.grow_to(bytes)).await?;
+    Ok((body, held))
+}
+
 /// Reads a body within its bounds of size and time.
 pub(super) async fn read_body(
     body: Body,
     bytes_max: usize,
     wait: Duration,
 ) -> Result<Bytes, Response> {
-    read_charged(body, bytes_max, wait, |_| Ok(())).await
+    Ok(read_charged(body, bytes_max, wait, |_| Ok(())).await?)
 }
 
 /// The same; `charge` hears of the bytes so far before more are read.
@@ -390,25 +375,22 @@ async fn read_charged(
     bytes_max: usize,
     wait: Duration,
     mut charge: impl FnMut(usize) -> Result<(), NoRoom>,
-) -> Result<Bytes, Response> {
-    let too_large = |len_bytes: u64| {
-        http_error(400, &format!("received message larger than max ({len_bytes} vs {bytes_max})"))
-    };
+) -> Result<Bytes, Unread> {
     if let Some(len_bytes) = body.size_hint().exact()
         && usize::try_from(len_bytes).map_or(true, |len| len > bytes_max)
     {
-        return Err(too_large(len_bytes));
+        return Err(Unread::TooLarge { len_bytes, bytes_max });
     }
     let reading = async {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| http_error(CLIENT_CLOSED_REQUEST, "context canceled"))?;
+            let frame = frame.map_err(|_| Unread::Gone)?;
             let Ok(part) = frame.into_data() else { continue };
             bytes += part.len();
             if bytes > bytes_max {
-                return Err(too_large(bytes_max as u64 + 1));
+                return Err(Unread::TooLarge { len_bytes: bytes_max as u64 + 1, bytes_max });
             }
-            charge(bytes).map_err(|error| http_error(503, &error.to_string()))?;
+            charge(bytes)?;
             parts.push(part);
         }
         Ok(match parts.as_slice() {
@@ -417,11 +399,7 @@ async fn read_charged(
             parts => parts.concat().into(),
         })
     };
-    match tokio::time::timeout(wait, reading).await {
-        Ok(read) => read,
-        // A sender drops its samples on a 4xx; this one had only too little time.
-        Err(_) => Err(http_error(503, "the request body did not arrive in time")),
-    }
+    tokio::time::timeout(wait, reading).await.unwrap_or(Err(Unread::Late))
 }
 
 /// Marks an answer to what is no write, for the front door.

@@ -2,7 +2,7 @@
 //! the listener has a certificate.
 //!
 //! A handshake is a part of its connection's own first read or write, so that a slow client
-//! keeps nobody else waiting.
+//! keeps nobody else waiting. A peer that takes nothing of what is sent to it can be given up.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -37,9 +38,18 @@ pub struct Listener {
 /// One connection; it gives its place back when it is dropped.
 pub struct Connection {
     wire: Wire,
-    /// Unknown when the peer had gone before it was accepted.
-    peer: Option<SocketAddr>,
+    peer: SocketAddr,
+    /// What was read to see what it is, and is read again.
+    unread: Bytes,
+    stall: Option<Stall>,
     _place: Option<OwnedSemaphorePermit>,
+}
+
+/// How long the peer has taken nothing.
+struct Stall {
+    max: Duration,
+    /// Runs while something waits for the peer.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 enum Wire {
@@ -79,15 +89,18 @@ impl Listener {
         };
         loop {
             match self.socket.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     // Without it each answer waits for the peer's delayed acknowledgement, 40 ms.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "connection was closed before it was served");
                         continue;
                     }
                     return Connection {
-                        peer: stream.peer_addr().ok(),
+                        // As it was then: a peer that has gone meanwhile has none any more.
+                        peer,
                         wire: self.wire(stream),
+                        unread: Bytes::new(),
+                        stall: None,
                         _place: place,
                     };
                 }
@@ -109,9 +122,30 @@ impl Listener {
 }
 
 impl Connection {
-    /// Unknown when the peer has already gone.
-    pub fn peer_address(&self) -> Option<SocketAddr> {
+    pub fn peer_address(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Gives back the first bytes; they are read again.
+    pub fn unread(&mut self, bytes: &[u8]) {
+        self.unread = Bytes::copy_from_slice(bytes);
+    }
+
+    /// Breaks when the peer takes no byte for so long while there are some for it.
+    pub fn bound_writes(&mut self, stall_max: Duration) {
+        self.stall = Some(Stall { max: stall_max, timer: None });
+    }
+
+    /// What writing came to, unless it has come to nothing for too long.
+    fn stalled<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut self.stall {
+            Some(stall) => stall.judge(cx, polled),
+            None => polled,
+        }
     }
 
     /// The handshake, until it is over; then at once what bytes go through.
@@ -141,6 +175,23 @@ impl Connection {
     }
 }
 
+impl Stall {
+    fn judge<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.timer = None;
+            return polled;
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.max)));
+        timer.as_mut().poll(cx).map(|()| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes no more of its answer"))
+        })
+    }
+}
+
 type Open<'a> = Pin<&'a mut dyn Duplex>;
 
 /// What bytes go through, in the clear or not.
@@ -154,6 +205,11 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let len = self.unread.len().min(buffer.remaining());
+            buffer.put_slice(&self.unread.split_to(len));
+            return Poll::Ready(Ok(()));
+        }
         ready!(self.poll_open(cx))?.poll_read(cx, buffer)
     }
 }
@@ -164,7 +220,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_open(cx))?.poll_write(cx, bytes)
+        let polled = ready!(self.poll_open(cx))?.poll_write(cx, bytes);
+        self.stalled(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -172,7 +229,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_open(cx))?.poll_write_vectored(cx, slices)
+        let polled = ready!(self.poll_open(cx))?.poll_write_vectored(cx, slices);
+        self.stalled(cx, polled)
     }
 
     /// Both can: TLS takes the slices into its own records.
@@ -181,7 +239,8 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_open(cx))?.poll_flush(cx)
+        let polled = ready!(self.poll_open(cx))?.poll_flush(cx);
+        self.stalled(cx, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -29,22 +29,23 @@ pub struct ClientTlsConfig {
     pub insecure_skip_verify: bool,
 }
 
-/// Reads a caller's files. `protocol` is what is to be spoken: `h2`.
+/// Reads a caller's files. `protocols` are what may be spoken, the
+/// best first: `h2`, `http/1.1`.
 pub fn client(
     name: &'static str,
     config: &ClientTlsConfig,
-    protocol: &'static str,
+    protocols: &'static [&'static str],
 ) -> Result<Arc<ClientTls>, TlsError> {
     let paths = set(&[&config.cert_path, &config.key_path, &config.ca_path]);
     let config = config.clone();
-    Ok(Arc::new(Watched::load(name, paths, move |pems| build(pems, &config, protocol))?))
+    Ok(Arc::new(Watched::load(name, paths, move |pems| build(pems, &config, protocols))?))
 }
 
 /// `pems` are certificate and key, if there are any, then authorities, if there are any.
 fn build(
     pems: &[Pem],
     config: &ClientTlsConfig,
-    protocol: &'static str,
+    protocols: &'static [&'static str],
 ) -> Result<ClientConfig, TlsError> {
     let (pair, authorities) = match pems {
         [certificate, key, rest @ ..] => (Some((certificate, key)), rest.first()),
@@ -68,7 +69,7 @@ fn build(
             .with_client_auth_cert(certificate.certificates()?, key.key()?)
             .map_err(|source| certificate.pair_error(key, source))?,
     };
-    built.alpn_protocols = vec![protocol.into()];
+    built.alpn_protocols = protocols.iter().map(|name| (*name).into()).collect();
     Ok(built)
 }
 

@@ -151,13 +151,13 @@ impl ServerTlsConfig {
     }
 }
 
-/// Reads a listener's files; `None` when it speaks plainly. `protocol` is what clients that
+/// Reads a listener's files; `None` when it speaks plainly. `protocols` are what clients that
 /// negotiate one have to speak: `h2`, `http/1.1`.
 pub fn server(
     name: &'static str,
     config: &ServerTlsConfig,
     min_version: MinVersion,
-    protocol: &'static str,
+    protocols: &'static [&'static str],
 ) -> Result<Option<Arc<ServerTls>>, TlsError> {
     if !config.is_enabled() {
         return Ok(None);
@@ -165,7 +165,7 @@ pub fn server(
     let paths = set(&[&config.cert_file, &config.key_file, &config.client_ca_file]);
     let client_auth = config.client_auth_type;
     let watched =
-        Watched::load(name, paths, move |pems| build(pems, client_auth, min_version, protocol))?;
+        Watched::load(name, paths, move |pems| build(pems, client_auth, min_version, protocols))?;
     Ok(Some(Arc::new(watched)))
 }
 
@@ -174,7 +174,7 @@ fn build(
     pems: &[Pem],
     client_auth: ClientAuth,
     min_version: MinVersion,
-    protocol: &'static str,
+    protocols: &'static [&'static str],
 ) -> Result<ServerConfig, TlsError> {
     let [certificate, key, authorities @ ..] = pems else {
         unreachable!("a listener with TLS has named both");
@@ -202,7 +202,7 @@ fn build(
     let mut config = builder
         .with_single_cert(certificate.certificates()?, key.key()?)
         .map_err(|source| certificate.pair_error(key, source))?;
-    config.alpn_protocols = vec![protocol.into()];
+    config.alpn_protocols = protocols.iter().map(|name| (*name).into()).collect();
     Ok(config)
 }
 

@@ -2,6 +2,7 @@
 //! `distributor`, the way to a distributor.
 //!
 //! For a distributor these are many: [`ingesters`] has one such pool for each of the ring.
+//! [`queries`] is the way to what answers queries, over HTTP in either version.
 //!
 //! [`Upstream::call`] sends a request as it came and gives back the answer as it comes, both
 //! piece by piece; [`Upstream::ask`] and [`Upstream::ask_stream`] put questions of our own, and
@@ -18,14 +19,18 @@
 
 mod answers;
 mod ask;
+mod back_off;
 mod budget;
 pub mod config;
+mod connect;
 mod conversation;
 mod dial;
 pub mod distributor;
+mod end_to_end;
 pub mod ingesters;
 pub mod page;
 mod pool;
+pub mod queries;
 mod send;
 mod wire;
 
@@ -132,7 +137,7 @@ impl Upstream {
     pub fn new(config: &UpstreamConfig) -> Result<Self, UpstreamStartError> {
         let tls = match config.tls_enabled {
             false => None,
-            true => Some(tls::client("upstream", &config.tls(), "h2")?),
+            true => Some(tls::client("upstream", &config.tls(), &["h2"])?),
         };
         Ok(Self::with_tls(config, tls)?)
     }

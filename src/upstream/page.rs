@@ -153,7 +153,7 @@ impl Tls {
     fn new(address: &Address, origin: &str, ca_path: &Path) -> Result<Self, PageError> {
         let origin = || origin.to_owned();
         let config = ClientTlsConfig { ca_path: ca_path.to_owned(), ..ClientTlsConfig::default() };
-        let settings = tls::client("page", &config, "http/1.1").map_err(|error| {
+        let settings = tls::client("page", &config, &["http/1.1"]).map_err(|error| {
             PageError::Certificates { origin: origin(), source: Box::new(error) }
         })?;
         let server_name = ServerName::try_from(address.host.clone())

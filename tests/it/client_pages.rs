@@ -1,18 +1,24 @@
 //! The pages and the command about budgets of clients, against two gates that share a ring.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use freehold::admin::clients::query;
+use freehold::admin::clients::{ClientsSource, query};
 use freehold::app::WriteGate;
-use freehold::clients::config::ColdStart;
-use freehold::clients::{Budgets, Key, Kind, Terms};
+use freehold::clients::config::{ColdStart, OwnerLost};
+use freehold::clients::key::KEY_SECRET_BYTES;
+use freehold::clients::peers::{BudgetsSetup, connector};
+use freehold::clients::{Budgets, GateSettings, Key, KeyHasher, Kind, OwnerMap, Terms};
+use freehold::clock::Clock;
 use freehold::config::{ClientsArgs, ClientsAsk, Config, Target};
 use freehold::limits::IngestionRateStrategy;
 use freehold::query::clients::{self, ClientsError};
 use freehold::ratelimit::Budget;
 use freehold::ring::config::KvStoreKind;
+use freehold::tenant::{ClientId, TenantId};
 use freehold::wire::proto::cortexpb;
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -144,7 +150,8 @@ impl Gates {
 
     fn args(&self, at: usize, ask: ClientsAsk, json: bool) -> ClientsArgs {
         let addr = self.gates[at].http_address.to_string();
-        ClientsArgs { addr, tenant: TENANT.to_owned(), ask, json }
+        let kind = freehold::clients::Gates::Distributors;
+        ClientsArgs { addr, tenant: TENANT.to_owned(), kind, ask, json }
     }
 
     async fn stop(self) {
@@ -208,7 +215,7 @@ async fn case_r17_any_gate_shows_what_the_owner_keeps_and_resets_it() {
 
             let back = gates.reset(asked, &named, "").await;
             assert_eq!(back.status, 303, "{}", back.body);
-            let leads = format!("location: ../clients?{named}");
+            let leads = format!("location: ../clients?{named}&kind=writes");
             let mut lines = back.head.lines();
             assert!(lines.any(|line| line.eq_ignore_ascii_case(&leads)), "{}", back.head);
             assert_eq!(gates.push(1 - asked, &client, BURST).await, 200, "forgiven");
@@ -377,5 +384,87 @@ async fn what_keeps_a_limit_from_acting_is_told() {
     let page = gates.json(0, &query(TENANT, None)).await;
     assert!(page["notes"].to_string().contains("client_identity_ingestion_rate_limit"), "{page}");
     assert_eq!((&page["limit"], &page["clients"]), (&Value::Null, &json!([])));
+    gates.stop().await;
+}
+
+#[tokio::test]
+async fn budgets_of_queries_are_shown_and_forgiven_with_their_tries() {
+    use freehold::clients::Gates::QueryFrontends;
+    use freehold::frontend::shared;
+
+    let limits = freehold::limits::Limits {
+        client_identity_query_rate_limit: freehold::limits::QueryRate::Share(0.01),
+        client_identity_query_burst_size: BURST,
+        query_capacity_per_second: 1.0,
+        ..Default::default()
+    };
+    let overrides = Arc::new(freehold::limits::Overrides::new(limits, Default::default()));
+    let us: Arc<str> = "gate-0".into();
+    let budgets = Budgets::new(BudgetsSetup {
+        gates: QueryFrontends,
+        us: Arc::clone(&us),
+        incarnation: 1,
+        settings: GateSettings { owner_lost: OwnerLost::Deny, cold_start: ColdStart::Full },
+        hasher: KeyHasher::new([7; KEY_SECRET_BYTES]),
+        clock: Clock::start(),
+        owner_timeout: PATIENCE,
+        terms_of: shared::terms_of(&overrides),
+        connect: connector(Default::default(), None),
+    });
+    budgets.publish(OwnerMap::new(&[(7, 0)], &[us], "gate-0"), &HashMap::new());
+    let source = ClientsSource {
+        writes: None,
+        queries: Some(budgets.clone()),
+        overrides: Arc::clone(&overrides),
+        are_clients_known: true,
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("bound").to_string();
+    let mut serving = JoinSet::new();
+    let router = freehold::admin::clients::router(QueryFrontends, source);
+    serving.spawn(async move { axum::serve(listener, router).await.expect("serves") });
+
+    let (tenant, client) = (TenantId::parse(TENANT).expect("a name"), ClientId::parse("a"));
+    let client = client.expect("a name");
+    let terms = shared::client_terms(overrides.load().limits(&tenant)).expect("a limit");
+    let (queries, tries) =
+        (shared::client_key(&tenant, &client), shared::tries_key(&tenant, &client));
+    let ask = async |ask: ClientsAsk| {
+        let (addr, tenant) = (addr.clone(), TENANT.to_owned());
+        let args = ClientsArgs { addr, tenant, kind: QueryFrontends, ask, json: false };
+        clients::run(&args).await
+    };
+    let spend_all = async || {
+        let (n, of_tries) = (BURST, shared::tries_terms(terms));
+        let charged = budgets.charge(queries, n, terms).await.is_ok();
+        charged && budgets.charge(tries, 10 * n, of_tries).await.is_ok()
+    };
+    assert!(spend_all().await);
+    assert!(!spend_all().await);
+    let text = ask(ClientsAsk::Top).await.expect("told");
+    let head = "Each client of team: 0.0001 queries a second over all query gates, 5 at once";
+    assert!(text.starts_with(head), "{text}");
+    assert!(text.contains("a       0.0"), "{text}");
+    budgets.debit(queries, 3, terms);
+    let text = ask(show("a")).await.expect("told");
+    assert!(text.contains("-3.0"), "{text}");
+    let reset = |client: &str| ClientsAsk::Reset { client: client.to_owned() };
+    let text = ask(reset("a")).await.expect("told");
+    assert_eq!(text, "forgiven: the budget is full again\n");
+    assert!(spend_all().await, "tries are forgiven too");
+    let error = ask(reset("")).await.expect_err("of nobody");
+    assert!(matches!(&error, ClientsError::Refused { status: 400, .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_gate_says_that_it_keeps_no_budgets_of_queries() {
+    let gates = Gates::start(1, |config| config.client_identity.enabled = true).await;
+    let page = gates.json(0, &format!("{}&kind=queries", query(TENANT, Some("a")))).await;
+    assert_eq!((&page["enabled"], &page["kind"]), (&json!(false), &json!("queries")));
+    assert!(page["notes"].to_string().contains("client_identity_query_rate_limit"), "{page}");
+    let page = gates.json(0, &format!("{}&kind=writes", query(TENANT, None))).await;
+    assert_eq!((&page["enabled"], &page["kind"]), (&json!(true), &json!("writes")));
+    let wrong = gates.get(0, &format!("{}&kind=reads", query(TENANT, None)), "text/html").await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
     gates.stop().await;
 }

@@ -36,6 +36,8 @@ mod ports;
 mod process;
 mod prometheus;
 mod push;
+mod query_gate;
+mod query_proxy;
 mod read;
 mod restart;
 mod ring_sim;

@@ -144,7 +144,7 @@ async fn send(to: SocketAddr, start: &str, tenant: &str, kind: &str, body: &[u8]
     let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
     let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("a status");
     let chunked = head.contains("transfer-encoding: chunked");
-    assert!(!chunked, "answers have a length");
+    assert!(!chunked, "answers have a length: {start} {head}");
     Answer { status, head, body: bytes[end + 4..].to_vec() }
 }
 

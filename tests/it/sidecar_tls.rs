@@ -14,7 +14,7 @@ use super::upstream::ingester::UpstreamIngester;
 
 /// A distributor's connection; none where it is refused.
 async fn dial(address: SocketAddr, config: &ClientTlsConfig) -> Option<Client> {
-    let tls = tls::client("test", config, "h2").expect("files");
+    let tls = tls::client("test", config, &["h2"]).expect("files");
     let stream = patiently(connect(address, &tls)).await.ok()?;
     patiently(Client::over(stream)).await.ok()
 }
@@ -62,7 +62,8 @@ async fn both_sides_check_each_other_and_take_new_certificates_as_they_run() {
     }
     let mut upstream = UpstreamIngester::start().await;
     let mut tasks = JoinSet::new();
-    let ingester_tls = listener_tls(&back.server("ingester", ClientAuth::RequireAndVerify), "h2");
+    let ingester_tls =
+        listener_tls(&back.server("ingester", ClientAuth::RequireAndVerify), &["h2"]);
     let behind = tls_before(upstream.address, Arc::clone(&ingester_tls), &mut tasks).await;
     let sidecar = Sidecar::with(behind, |config| {
         config.server.grpc_tls_config = front.server("sidecar", ClientAuth::RequireAndVerify);

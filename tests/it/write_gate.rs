@@ -1,5 +1,7 @@
 //! `-target=distributor` as a process has it, before a distributor that remembers what came.
 
+mod tls;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

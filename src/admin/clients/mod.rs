@@ -1,9 +1,11 @@
-//! `/distributor/clients`: who of a tenant is at the limit, one budget, and its reset.
+//! `/distributor/clients` and `/query-frontend/clients`: who of a tenant is at the limit, one budget,
+//! and its reset. Each shows its own kind, writes or queries, and the other where `kind=` says so.
 //!
 //! What is shown of a budget is what its owner says, whichever gate is asked: a gate that only
 //! spends of it knows no more than its leases. Gates that do not answer are named, since what
 //! they own is missing.
 
+pub mod kind;
 mod page;
 
 use std::error::Error;
@@ -18,17 +20,22 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use super::{FORM_BYTES_MAX, PAGES_AT_ONCE_MAX, answer};
-use crate::clients::Key;
 use crate::clients::peers::InspectError;
+use crate::clients::{Gates, Key};
 use crate::distributor::shared;
+use crate::frontend::shared as queries;
 use crate::tenant::{ClientId, ClientIdError, TenantId, TenantIdError};
-use page::OFF;
+use kind::{NO_TENANT_QUERIES, words};
 
-pub use page::{ClientLimit, ClientPage, ClientsPage, ClientsSource, ResetDone, Row, query};
+pub use page::{
+    ClientLimit, ClientPage, ClientsPage, ClientsSource, ResetDone, Row, query, query_of,
+};
 
 #[derive(Clone)]
 struct Pages {
     source: Arc<ClientsSource>,
+    /// What is shown where `kind=` says nothing.
+    kind: Gates,
     permits: Arc<Semaphore>,
 }
 
@@ -38,11 +45,14 @@ struct ClientsQuery {
     tenant: String,
     /// Absent asks for the list, empty for the tenant's own budget.
     client: Option<String>,
+    /// `writes` or `queries`; empty is what the page is about.
+    kind: String,
     format: String,
 }
 
 /// Names a budget as people do.
 struct Name {
+    kind: Gates,
     tenant: TenantId,
     /// `None` is the tenant's own.
     client: Option<ClientId>,
@@ -53,20 +63,33 @@ struct Name {
 enum NameError {
     #[error("name the tenant: ?tenant=")]
     NoTenant,
+    #[error("there is no kind {given:?}; it is writes or queries")]
+    Kind { given: String },
+    #[error("{NO_TENANT_QUERIES}")]
+    TenantQueries,
     #[error(transparent)]
     Tenant(#[from] TenantIdError),
     #[error(transparent)]
     Client(#[from] ClientIdError),
 }
 
-/// The pages' routes.
-pub fn router(source: ClientsSource) -> Router {
+/// The pages' routes; `gates` are those whose budgets are meant where nothing else is said.
+pub fn router(gates: Gates, source: ClientsSource) -> Router {
     let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+    let path = path(gates);
     Router::new()
-        .route("/distributor/clients", get(show))
-        .route("/distributor/clients/reset", post(reset))
+        .route(path, get(show))
+        .route(&format!("{path}/reset"), post(reset))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .with_state(Pages { source: Arc::new(source), permits })
+        .with_state(Pages { source: Arc::new(source), kind: gates, permits })
+}
+
+/// Where these gates show their budgets.
+pub fn path(gates: Gates) -> &'static str {
+    match gates {
+        Gates::Distributors => "/distributor/clients",
+        Gates::QueryFrontends => "/query-frontend/clients",
+    }
 }
 
 async fn show(
@@ -80,13 +103,17 @@ async fn show(
     };
     let json = answer::wants_json(&headers) || query.format == "json";
     let source = &pages.source;
+    let kind = match pages.kind(&query.kind) {
+        Ok(kind) => kind,
+        Err(error) => return error.into(),
+    };
     let made = match (&query.client, query.tenant.as_str()) {
         (Some(client), tenant) => {
-            source.one(tenant, client).await.map(|page| answer::either(json, &page))
+            source.one(kind, tenant, client).await.map(|page| answer::either(json, &page))
         }
         // People are asked by a form.
-        (None, "") if !json => Ok(answer::shown(&source.unnamed())),
-        (None, tenant) => source.list(tenant).await.map(|page| answer::either(json, &page)),
+        (None, "") if !json => Ok(answer::shown(&source.unnamed(kind))),
+        (None, tenant) => source.list(kind, tenant).await.map(|page| answer::either(json, &page)),
     };
     made.unwrap_or_else(|refusal| refusal)
 }
@@ -97,7 +124,7 @@ async fn reset(State(pages): State<Pages>, request: Request) -> Response {
         return answer::error(503, "stopping");
     };
     let json = answer::wants_json(request.headers());
-    match forgiven(&pages.source, request).await {
+    match forgiven(&pages, request).await {
         Ok((_, done)) if json => answer::told(answer::JSON, &done, ""),
         Ok((name, done)) if done.silent_gates.is_empty() => {
             // Relative, so that it holds behind a proxy's prefix.
@@ -116,31 +143,51 @@ async fn reset(State(pages): State<Pages>, request: Request) -> Response {
     }
 }
 
-async fn forgiven(source: &ClientsSource, request: Request) -> Result<(Name, ResetDone), Response> {
+async fn forgiven(pages: &Pages, request: Request) -> Result<(Name, ResetDone), Response> {
     if answer::is_from_other_site(request.headers()) {
         return Err(answer::refused_to_other_site());
     }
-    let [tenant, client] = answer::form_values(request, ["tenant", "client"]).await?;
+    let names = ["tenant", "client", "kind"];
+    let [tenant, client, kind] = answer::form_values(request, names).await?;
     let (Some(tenant), Some(client)) = (tenant, client) else {
         let text = "name tenant and client in the form; an empty client is the tenant's own budget";
         return Err(answer::error(400, text));
     };
-    let name = Name::parse(&tenant, &client)?;
-    let Some(budgets) = &source.budgets else { return Err(answer::error(409, OFF)) };
-    let done = match budgets.reset(name.key()).await {
-        Ok(reset) => ResetDone::from(reset),
-        Err(error) => {
-            tracing::warn!(tenant, client, error = with_causes(&error), "budget not reset");
-            return Err(unknown(&error));
-        }
+    let kind = pages.kind(&kind.unwrap_or_default())?;
+    let name = Name::parse(kind, &tenant, &client)?;
+    let keys = name.all_keys()?;
+    let Some(budgets) = pages.source.of(kind) else {
+        return Err(answer::error(409, words(kind).off));
     };
+    let kind = kind::name(kind);
+    let mut done = ResetDone::default();
+    for key in keys.into_iter().flatten() {
+        match budgets.reset(key).await {
+            Ok(reset) => done.add(reset),
+            Err(error) => {
+                let error_text = with_causes(&error);
+                tracing::warn!(tenant, client, kind, error = error_text, "budget not reset");
+                return Err(unknown(&error));
+            }
+        }
+    }
     let silent = done.silent_gates.join(" ");
-    tracing::info!(tenant, client, done.was_owed, silent, "budget reset by an operator");
+    tracing::info!(tenant, client, kind, done.was_owed, silent, "budget reset by an operator");
     Ok((name, done))
 }
 
+impl Pages {
+    /// What `kind=` asks for.
+    fn kind(&self, given: &str) -> Result<Gates, NameError> {
+        match given {
+            "" => Ok(self.kind),
+            given => kind::parse(given).ok_or_else(|| NameError::Kind { given: given.to_owned() }),
+        }
+    }
+}
+
 impl Name {
-    fn parse(tenant: &str, client: &str) -> Result<Self, NameError> {
+    fn parse(kind: Gates, tenant: &str, client: &str) -> Result<Self, NameError> {
         if tenant.is_empty() {
             return Err(NameError::NoTenant);
         }
@@ -148,19 +195,31 @@ impl Name {
             "" => None,
             client => Some(ClientId::parse(client)?),
         };
-        Ok(Self { tenant: TenantId::parse(tenant)?, client })
+        Ok(Self { kind, tenant: TenantId::parse(tenant)?, client })
     }
 
-    fn key(&self) -> Key<'_> {
-        match &self.client {
-            None => shared::tenant_key(&self.tenant),
-            Some(client) => shared::client_key(&self.tenant, client),
+    /// The budget that is meant.
+    fn key(&self) -> Result<Key<'_>, NameError> {
+        match (self.kind, &self.client) {
+            (Gates::Distributors, None) => Ok(shared::tenant_key(&self.tenant)),
+            (Gates::Distributors, Some(client)) => Ok(shared::client_key(&self.tenant, client)),
+            (Gates::QueryFrontends, Some(client)) => Ok(queries::client_key(&self.tenant, client)),
+            (Gates::QueryFrontends, None) => Err(NameError::TenantQueries),
         }
+    }
+
+    /// With what is owed of tries, which nobody is shown and which is forgiven together with it.
+    fn all_keys(&self) -> Result<[Option<Key<'_>>; 2], NameError> {
+        let tries = match (self.kind, &self.client) {
+            (Gates::QueryFrontends, Some(client)) => Some(queries::tries_key(&self.tenant, client)),
+            _ => None,
+        };
+        Ok([Some(self.key()?), tries])
     }
 
     fn query(&self) -> String {
         let client = self.client.as_ref().map_or("", ClientId::as_str);
-        query(self.tenant.as_str(), Some(client))
+        query_of(self.kind, self.tenant.as_str(), Some(client))
     }
 }
 

@@ -6,27 +6,19 @@ use askama::Template;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
+use super::kind::{self, NO_TENANT_QUERIES, Words, words};
 use super::{Name, unknown, with_causes};
 use crate::clients::peers::{Budgets, Reset};
-use crate::clients::{AccountView, Kind, Terms};
+use crate::clients::{AccountView, Gates, Kind, Terms};
 use crate::distributor::shared;
-use crate::limits::{IngestionRateStrategy, Overrides};
+use crate::frontend::shared as queries;
+use crate::limits::{ClientBudget, IngestionRateStrategy, Limits, Overrides};
 
 /// Most clients of one page: what an operator reads, and the poorest stand first.
 pub const ROWS_MAX: usize = 100;
 
-/// Where nothing is kept over all distributors, and how that is changed.
-pub(super) const OFF: &str = "no budgets are kept over all distributors here; for those of clients start \
-                       every gate with -client-identity.enabled=true and set \
-                       client_identity_ingestion_rate_limit among the tenant's limits, for \
-                       tenants' own rates start them with \
-                       -distributor.ingestion-rate-limit-strategy=leased";
 const CLIENTS_OFF: &str = "clients have no budgets here: start every gate with \
                            -client-identity.enabled=true";
-const NO_LIMIT: &str = "clients of this tenant have no limit: set \
-                        client_identity_ingestion_rate_limit among its limits";
-const SHADOW: &str = "shadow: clients of this tenant are not refused, only counted \
-                      (client_identity_ingestion_shadow)";
 const NOT_LEASED: &str = "the tenant's own rate is not kept over all distributors: start every \
                           gate with -distributor.ingestion-rate-limit-strategy=leased";
 const TENANT_UNLIMITED: &str = "the tenant's own rate has no limit: set ingestion_rate";
@@ -35,7 +27,9 @@ const TENANT_UNLIMITED: &str = "the tenant's own rate has no limit: set ingestio
 #[derive(Clone)]
 pub struct ClientsSource {
     /// `None` where nothing is kept over all distributors.
-    pub budgets: Option<Budgets>,
+    pub writes: Option<Budgets>,
+    /// `None` where nothing is kept over all query gates.
+    pub queries: Option<Budgets>,
     pub overrides: Arc<Overrides>,
     /// Requests are looked at for their client.
     pub are_clients_known: bool,
@@ -46,6 +40,8 @@ pub struct ClientsSource {
 #[template(path = "clients.html", config = "src/admin/askama.toml")]
 pub struct ClientsPage {
     pub enabled: bool,
+    /// What the budgets are of.
+    pub kind: String,
     /// What an operator should know of the numbers, or of why there are none.
     pub notes: Vec<String>,
     pub tenant: String,
@@ -61,7 +57,7 @@ pub struct ClientsPage {
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientLimit {
-    /// Items per second.
+    /// Items or queries per second.
     pub rate: f64,
     pub burst: u64,
     /// Of one owner.
@@ -74,6 +70,8 @@ pub struct ClientLimit {
 #[template(path = "client.html", config = "src/admin/askama.toml")]
 pub struct ClientPage {
     pub enabled: bool,
+    /// What the budget is of.
+    pub kind: String,
     pub notes: Vec<String>,
     pub tenant: String,
     /// Empty is the tenant's own budget.
@@ -90,7 +88,7 @@ pub struct Row {
     /// What the owner can give now; the whole burst while nothing is owed.
     pub credit: f64,
     pub burst: u64,
-    /// Items per second.
+    /// Items or queries per second.
     pub rate: f64,
     /// The gate that keeps it.
     pub owner: String,
@@ -100,7 +98,7 @@ pub struct Row {
 }
 
 /// What a reset did.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetDone {
     pub was_owed: bool,
     /// Gates that did not answer: they may go on refusing the client for a second, and spend what
@@ -109,21 +107,30 @@ pub struct ResetDone {
 }
 
 impl ClientsSource {
+    /// The budgets of one kind.
+    pub(super) fn of(&self, kind: Gates) -> Option<&Budgets> {
+        match kind {
+            Gates::Distributors => self.writes.as_ref(),
+            Gates::QueryFrontends => self.queries.as_ref(),
+        }
+    }
+
     /// The page of nobody, with a form that asks for the tenant.
-    pub(super) fn unnamed(&self) -> ClientsPage {
+    pub(super) fn unnamed(&self, kind: Gates) -> ClientsPage {
         ClientsPage {
-            enabled: self.budgets.is_some(),
-            notes: self.general_note().map(str::to_owned).into_iter().collect(),
+            enabled: self.of(kind).is_some(),
+            kind: kind::name(kind).to_owned(),
+            notes: self.general_note(kind).map(str::to_owned).into_iter().collect(),
             ..ClientsPage::default()
         }
     }
 
-    pub(super) async fn list(&self, tenant: &str) -> Result<ClientsPage, Response> {
-        let name = Name::parse(tenant, "")?;
-        let mut page = ClientsPage { tenant: tenant.to_owned(), ..self.unnamed() };
-        let Some(budgets) = &self.budgets else { return Ok(page) };
-        if let Some(own) = self.own_terms(&name).ok().flatten() {
-            match budgets.show(name.key()).await {
+    pub(super) async fn list(&self, kind: Gates, tenant: &str) -> Result<ClientsPage, Response> {
+        let name = Name::parse(kind, tenant, "")?;
+        let mut page = ClientsPage { tenant: tenant.to_owned(), ..self.unnamed(kind) };
+        let Some(budgets) = self.of(kind) else { return Ok(page) };
+        if let (Some(own), Ok(key)) = (self.own_terms(&name).ok().flatten(), name.key()) {
+            match budgets.show(key).await {
                 Ok(shown) => {
                     page.tenant_budget = Some(Row::new("", own, shown.owner, shown.account))
                 }
@@ -136,13 +143,13 @@ impl ClientsSource {
             return Ok(page);
         }
         let limits = Arc::clone(self.overrides.load().limits_of(tenant));
-        let (Some(terms), Some(budget)) = (shared::client_terms(&limits), limits.client_budget())
-        else {
-            page.notes.push(NO_LIMIT.to_owned());
+        let words = words(kind);
+        let Some((terms, budget)) = client_limit(kind, &limits) else {
+            page.notes.push(words.no_limit.to_owned());
             return Ok(page);
         };
         if budget.is_shadow {
-            page.notes.push(SHADOW.to_owned());
+            page.notes.push(words.shadow.to_owned());
         }
         page.limit = Some(ClientLimit {
             rate: budget.rate,
@@ -150,7 +157,11 @@ impl ClientsSource {
             tracked_clients: budget.tracked_clients_max,
             shadow: budget.is_shadow,
         });
-        let top = budgets.top(Kind::ClientWrites, tenant, ROWS_MAX).await;
+        let listed = match kind {
+            Gates::Distributors => Kind::ClientWrites,
+            Gates::QueryFrontends => Kind::ClientQueries,
+        };
+        let top = budgets.top(listed, tenant, ROWS_MAX).await;
         let rows = top.accounts.into_iter().map(|(owner, account)| {
             let client = account.client.clone();
             Row::new(&client, terms, owner, Some(account))
@@ -160,16 +171,22 @@ impl ClientsSource {
         Ok(page)
     }
 
-    pub(super) async fn one(&self, tenant: &str, client: &str) -> Result<ClientPage, Response> {
-        let name = Name::parse(tenant, client)?;
+    pub(super) async fn one(
+        &self,
+        kind: Gates,
+        tenant: &str,
+        client: &str,
+    ) -> Result<ClientPage, Response> {
+        let name = Name::parse(kind, tenant, client)?;
         let mut page = ClientPage {
-            enabled: self.budgets.is_some(),
+            enabled: self.of(kind).is_some(),
+            kind: kind::name(kind).to_owned(),
             tenant: tenant.to_owned(),
             client: client.to_owned(),
             ..ClientPage::default()
         };
-        let Some(budgets) = &self.budgets else {
-            page.notes.push(OFF.to_owned());
+        let Some(budgets) = self.of(kind) else {
+            page.notes.push(words(kind).off.to_owned());
             return Ok(page);
         };
         let terms = match &name.client {
@@ -183,14 +200,14 @@ impl ClientsSource {
                 return Ok(page);
             }
         };
-        let shown = budgets.show(name.key()).await.map_err(|error| unknown(&error))?;
+        let shown = budgets.show(name.key()?).await.map_err(|error| unknown(&error))?;
         page.budget = Some(Row::new(client, terms, shown.owner, shown.account));
         Ok(page)
     }
 
-    fn general_note(&self) -> Option<&'static str> {
-        match (&self.budgets, self.are_clients_known) {
-            (None, _) => Some(OFF),
+    fn general_note(&self, kind: Gates) -> Option<&'static str> {
+        match (self.of(kind), self.are_clients_known) {
+            (None, _) => Some(words(kind).off),
             (Some(_), false) => Some(CLIENTS_OFF),
             (Some(_), true) => None,
         }
@@ -198,6 +215,9 @@ impl ClientsSource {
 
     /// What the tenant itself may, `None` without a limit; or why that is not kept here.
     fn own_terms(&self, name: &Name) -> Result<Option<Terms>, &'static str> {
+        if name.kind == Gates::QueryFrontends {
+            return Err(NO_TENANT_QUERIES);
+        }
         let limits = self.overrides.load();
         match limits.ingestion_rate_strategy() {
             IngestionRateStrategy::Leased => Ok(shared::tenant_terms(limits.limits(&name.tenant))),
@@ -211,23 +231,59 @@ impl ClientsSource {
             return Err(CLIENTS_OFF);
         }
         let limits = self.overrides.load();
-        let limits = limits.limits(&name.tenant);
-        if limits.client_budget().is_some_and(|budget| budget.is_shadow) {
-            notes.push(SHADOW.to_owned());
+        let words = words(name.kind);
+        let limit = client_limit(name.kind, limits.limits(&name.tenant));
+        let (terms, budget) = limit.ok_or(words.no_limit)?;
+        if budget.is_shadow {
+            notes.push(words.shadow.to_owned());
         }
-        shared::client_terms(limits).ok_or(NO_LIMIT)
+        Ok(terms)
+    }
+}
+
+/// What each client of a tenant may write or ask; `None` without a limit.
+fn client_limit(kind: Gates, limits: &Limits) -> Option<(Terms, ClientBudget)> {
+    match kind {
+        Gates::Distributors => shared::client_terms(limits).zip(limits.client_budget()),
+        Gates::QueryFrontends => queries::client_terms(limits).zip(limits.query_client_budget()),
     }
 }
 
 impl ClientsPage {
     fn link(&self, row: &Row) -> String {
-        query(&self.tenant, Some(&row.client))
+        query_of(self.gates(), &self.tenant, Some(&row.client))
+    }
+
+    /// What a budget of this page counts.
+    pub fn unit(&self) -> &'static str {
+        self.words().unit
+    }
+
+    /// Who keep to it together.
+    pub fn over(&self) -> &'static str {
+        self.words().over
+    }
+
+    fn words(&self) -> &'static Words {
+        words(self.gates())
+    }
+
+    fn gates(&self) -> Gates {
+        kind::parse(&self.kind).unwrap_or_default()
     }
 }
 
 impl ClientPage {
     fn all(&self) -> String {
-        query(&self.tenant, None)
+        query_of(self.gates(), &self.tenant, None)
+    }
+
+    fn words(&self) -> &'static Words {
+        words(self.gates())
+    }
+
+    fn gates(&self) -> Gates {
+        kind::parse(&self.kind).unwrap_or_default()
     }
 }
 
@@ -255,14 +311,17 @@ impl Row {
     }
 }
 
-impl From<Reset> for ResetDone {
-    fn from(reset: Reset) -> Self {
-        let silent_gates = reset.silent.iter().map(|gate| gate.to_string()).collect();
-        Self { was_owed: reset.was_owed, silent_gates }
+impl ResetDone {
+    /// A client may have more than one budget that is forgiven.
+    pub(super) fn add(&mut self, reset: Reset) {
+        self.was_owed |= reset.was_owed;
+        self.silent_gates.extend(reset.silent.iter().map(|gate| gate.to_string()));
+        self.silent_gates.sort_unstable();
+        self.silent_gates.dedup();
     }
 }
 
-/// What a link or a form says: `tenant=…&client=…`.
+/// What a link or a form says of writes: `tenant=…&client=…`.
 pub fn query(tenant: &str, client: Option<&str>) -> String {
     let mut pairs = form_urlencoded::Serializer::new(String::new());
     pairs.append_pair("tenant", tenant);
@@ -270,6 +329,11 @@ pub fn query(tenant: &str, client: Option<&str>) -> String {
         pairs.append_pair("client", client);
     }
     pairs.finish()
+}
+
+/// The same of any kind.
+pub fn query_of(gates: Gates, tenant: &str, client: Option<&str>) -> String {
+    format!("{}&kind={}", query(tenant, client), kind::name(gates))
 }
 
 #[cfg(test)]

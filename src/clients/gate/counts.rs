@@ -7,12 +7,11 @@ use crate::sync::AtomicU64;
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) own: AtomicU64,
-    pub(super) leased: AtomicU64,
-    pub(super) denied_here: AtomicU64,
     pub(super) asked: AtomicU64,
     pub(super) renewals: AtomicU64,
     pub(super) lost: [AtomicU64; POLICIES.len()],
     pub(super) lost_refused: AtomicU64,
+    pub(super) alone: AtomicU64,
     pub(super) not_owner: AtomicU64,
     pub(super) served: AtomicU64,
     pub(super) handed_over: AtomicU64,
@@ -33,6 +32,8 @@ pub struct GateCounts {
     /// Decisions without an owner, by policy, and how many of them refused.
     pub lost: [u64; POLICIES.len()],
     pub lost_refused: u64,
+    /// Decisions by our own limit, of which the owner knew none.
+    pub alone: u64,
     /// Questions that went to a gate that did not own the key.
     pub not_owner: u64,
     /// Questions of others that we answered.

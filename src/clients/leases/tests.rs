@@ -1,6 +1,9 @@
 //! Leases, denials and reserves of one budget.
 
+use proptest::prelude::*;
+
 use super::*;
+use crate::clients::account::LEASE_NS;
 use crate::clients::key::{KEY_SECRET_BYTES, KeyHasher, Kind};
 
 const S: i64 = 1_000_000_000;
@@ -20,7 +23,7 @@ impl One {
     }
 
     fn spend(&self, n: u64, now_ns: i64) -> Spent {
-        self.leases.spend(KEY, self.hash, n, now_ns)
+        spend(&self.leases, KEY, self.hash, n, now_ns)
     }
 
     fn granted(&self, credits: u64, asked_ns: i64) {
@@ -29,6 +32,13 @@ impl One {
 
     fn holding(&self, now_ns: i64) -> u64 {
         self.leases.holding(KEY, self.hash, now_ns)
+    }
+}
+
+fn spend(leases: &Leases, key: Key<'_>, hash: KeyHash, n: u64, now_ns: i64) -> Spent {
+    match leases.spend(key, hash, n, now_ns) {
+        Ok(charge) => Spent::Paid(charge, None),
+        Err(look) => look.spend(key, hash, n, now_ns),
     }
 }
 
@@ -129,10 +139,72 @@ fn case_r40_a_flood_of_names_finds_a_bound() {
     for at in 0..400_000 {
         let client = format!("{at}");
         let key = Key { kind: Kind::ClientWrites, tenant: "t", client: &client };
-        assert!(matches!(leases.spend(key, hasher.hash(key), 1, 0), Spent::Ask(_)));
+        assert!(matches!(spend(&leases, key, hasher.hash(key), 1, 0), Spent::Ask(_)));
     }
     assert_eq!(leases.counts(0).0, SHARDS * SHARD_ENTRIES_MAX);
     // A second later the idle ones may go, but none of these is yet.
     leases.sweep(3 * LEASE_NS);
     assert_eq!(leases.counts(3 * LEASE_NS).0, 0);
+}
+
+#[test]
+fn most_requests_are_paid_without_a_look() {
+    let one = One::new();
+    one.spend(1, S);
+    one.granted(1000, S);
+    let paid = |at_ns| one.leases.spend(KEY, one.hash, 1, at_ns).is_ok();
+    assert_eq!((0..900).take_while(|_| paid(S + MS)).count(), 700, "until it is to be renewed");
+    assert!(!paid(S + 125 * MS), "nor is a later slot's paid so");
+    assert_eq!(one.holding(S + 125 * MS), 1000, "what was spent may come back");
+    assert_eq!(one.leases.decided(), Decided { paid: 700, denied: 0 });
+}
+
+proptest! {
+    /// A pocket changes no decision: a bare entry that is looked at for each says the same.
+    #[test]
+    fn pockets_decide_as_their_entries(
+        n in 1_u64..20,
+        steps in prop::collection::vec((0_u8..8, 0_i64..80, 0_u64..400), 1..300),
+    ) {
+        let one = One::new();
+        let mut bare = Entry::new(KEY.to_owned(), one.hash, S);
+        let mut now_ns = S;
+        one.spend(n, now_ns);
+        bare.opened(n, now_ns);
+        let mut charges = Vec::new();
+        for (step, elapsed_ms, credits) in steps {
+            now_ns += elapsed_ms * MS;
+            match step {
+                0 => {
+                    one.leases.granted(KEY, one.hash, credits, now_ns - MS, now_ns);
+                    bare.granted(credits, now_ns - MS, now_ns);
+                }
+                1 => {
+                    one.leases.denied(KEY, one.hash, n, Some(30 * MS as u64), now_ns);
+                    bare.denied(n, Some(30 * MS as u64), now_ns);
+                }
+                2 => {
+                    if let Some(charge) = charges.pop() {
+                        one.leases.give_back(KEY, one.hash, charge, now_ns);
+                        bare.give_back(charge, now_ns);
+                    }
+                }
+                3 => {
+                    let charge = one.leases.spend_reserve(KEY, one.hash, n, now_ns);
+                    prop_assert_eq!(charge, bare.pay(n, 0, now_ns));
+                }
+                4 => prop_assert_eq!(one.holding(now_ns), bare.holding(now_ns)),
+                _ => {
+                    for _ in 0..credits % 16 {
+                        let spent = one.spend(n, now_ns);
+                        prop_assert_eq!(spent, bare.spend(n, now_ns));
+                        if let Spent::Paid(charge, _) = spent {
+                            charges.push(charge);
+                        }
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(one.holding(now_ns), bare.holding(now_ns));
+    }
 }

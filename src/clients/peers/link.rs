@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Shared;
 use super::member::Member;
+use crate::clients::exchange::Answer;
 use crate::upstream::{AnswerStream, AskError, NotTaken, Questions};
 use crate::wire::budgets::{
     self, BudgetsError, Hello, Reply, VERSION, Welcome, encode_batch, encode_hello,
@@ -120,6 +121,7 @@ impl LinkTask {
             incarnation: self.member.incarnation,
             version: VERSION,
             placement: self.shared.placement,
+            gates: self.shared.gates,
         });
         let opened = async {
             let upstream = self.member.upstream();
@@ -194,6 +196,13 @@ impl LinkTask {
         let Shared { gate, .. } = &*self.shared;
         let id = &self.member.id;
         let now_ns = self.shared.now_ns();
+        if answers.items.contains(&Answer::NoLimit) && self.member.is_first_without_limit() {
+            tracing::warn!(
+                peer = %id,
+                "a gate knows no limit for a budget that this one asks it for: their runtime files \
+                 or flags differ; until they agree each gate keeps that budget alone"
+            );
+        }
         let taken = self.member.as_link(|| {
             let was_asked = gate.sent_ns(id).is_some();
             let outcomes = gate.answered(id, answers, now_ns);

@@ -1,5 +1,6 @@
 //! One other gate: where it is, and the way there.
 
+use crate::sync::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -36,6 +37,8 @@ pub struct Member {
     upstream: Mutex<Upstream>,
     /// While the gate's link of that id is this one. Held for calls of the gate only.
     is_open: Mutex<bool>,
+    /// The log has been told that the peer's limits are others than ours.
+    is_difference_told: AtomicBool,
 }
 
 /// Ways to peers by their settings: `template` is what they share, but for the address, and for
@@ -66,6 +69,7 @@ impl Member {
             wake: Arc::new(Notify::new()),
             upstream: Mutex::new(upstream),
             is_open: Mutex::new(true),
+            is_difference_told: AtomicBool::new(false),
         }
     }
 
@@ -88,6 +92,11 @@ impl Member {
     pub fn as_link<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         let is_open = lock(&self.is_open);
         is_open.then(call)
+    }
+
+    /// Whether the peer has known a limit for all that it was asked, until now.
+    pub fn is_first_without_limit(&self) -> bool {
+        !self.is_difference_told.swap(true, Ordering::Relaxed)
     }
 
     pub fn close(&self) {

@@ -1,26 +1,28 @@
-//! What is told of budgets: counts of the gate and of waits. No label names a client or tenant.
+//! What is told of budgets: counts of the gate and of waits. No label names a client or tenant; the
+//! ring is named, since a process may be in two.
 
 use prometheus::{Histogram, HistogramOpts};
 
 use super::super::gate::POLICIES;
-use super::Budgets;
+use super::{Budgets, Gates};
 use crate::exposition::Families;
 
 /// From a fifth of what an answer takes on one machine to the longest wait that can be set.
 const WAIT_BUCKETS: [f64; 13] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
-pub(super) fn waits() -> Histogram {
+pub(super) fn waits(gates: Gates) -> Histogram {
     let opts = HistogramOpts::new(
         "freehold_client_waits_seconds",
         "Time that requests have waited for the owner of a budget.",
-    );
+    )
+    .const_label("ring", gates.name());
     Histogram::with_opts(opts.buckets(WAIT_BUCKETS.to_vec())).expect("a name and rising bounds")
 }
 
 impl Budgets {
     pub fn read_metrics(&self, families: &mut Families) {
-        let counts = self.counts();
+        let (counts, ring) = (self.counts(), self.gates().name());
         let mut decisions = families.counters(
             "freehold_client_decisions_total",
             "Decisions on budgets, by what they were made by.",
@@ -31,28 +33,29 @@ impl Budgets {
             ("denial", counts.denied_here),
             ("asked", counts.asked),
             ("lost", counts.lost.iter().sum()),
+            ("own_limit", counts.alone),
         ];
         for (by, count) in by {
-            decisions.sample([("by", by)], count as f64);
+            decisions.sample([("by", by), ("ring", ring)], count as f64);
         }
         let mut fallbacks = families.counters(
             "freehold_client_fallbacks_total",
             "Decisions on budgets without their owner, by the policy for that.",
         );
         for ((_, mode), count) in POLICIES.iter().zip(counts.lost) {
-            fallbacks.sample([("mode", *mode)], count as f64);
+            fallbacks.sample([("mode", *mode), ("ring", ring)], count as f64);
         }
         families.collected(&self.shared.waits);
-        families.counter(
+        let mut family = families.counters(
             "freehold_client_renewals_total",
             "Leases that were asked for before the last was spent.",
-            counts.renewals,
         );
-        families.counter(
+        family.sample([("ring", ring)], counts.renewals as f64);
+        let mut family = families.counters(
             "freehold_client_not_owner_total",
-            "Questions about budgets to a gate that did not own them, or knew no such limit.",
-            counts.not_owner,
+            "Questions about budgets to a gate that did not own them.",
         );
+        family.sample([("ring", ring)], counts.not_owner as f64);
         let evictions = counts.owner.evictions;
         let kinds = [
             ("refilled", evictions.refilled),
@@ -64,35 +67,35 @@ impl Budgets {
             "Accounts that had to go for others: full ones, ones in debt, and remembered debts.",
         );
         for (kind, count) in kinds {
-            family.sample([("kind", kind)], count as f64);
+            family.sample([("kind", kind), ("ring", ring)], count as f64);
         }
-        families.gauge(
+        let mut family = families.gauges(
             "freehold_client_accounts",
             "Budgets that this gate owns and something is owed of.",
-            counts.owner.accounts as f64,
         );
-        families.gauge(
+        family.sample([("ring", ring)], counts.owner.accounts as f64);
+        let mut family = families.gauges(
             "freehold_client_leased_credits",
             "Credits of leases that this gate holds of others' budgets.",
-            counts.held as f64,
         );
-        families.counter(
+        family.sample([("ring", ring)], counts.held as f64);
+        let mut family = families.counters(
             "freehold_client_handed_over_total",
             "Accounts that this gate has handed over to new owners.",
-            counts.handed_over,
         );
-        families.counter(
+        family.sample([("ring", ring)], counts.handed_over as f64);
+        let mut family = families.counters(
             "freehold_client_taken_over_total",
             "Accounts that this gate has taken over from former owners.",
-            counts.taken_over,
         );
+        family.sample([("ring", ring)], counts.taken_over as f64);
         let members = self.shared.members.load();
         let up = members.keys().filter(|id| self.is_up(id)).count();
         let mut peers = families.gauges(
             "freehold_client_peers",
             "Other gates that budgets are shared with, by whether they answer.",
         );
-        peers.sample([("state", "down")], (members.len() - up) as f64);
-        peers.sample([("state", "up")], up as f64);
+        peers.sample([("ring", ring), ("state", "down")], (members.len() - up) as f64);
+        peers.sample([("ring", ring), ("state", "up")], up as f64);
     }
 }

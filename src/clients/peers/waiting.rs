@@ -38,11 +38,7 @@ impl Shared {
             }
         }
         self.tell_lost(key);
-        match self.gate.lost(key, n, terms, self.now_ns()) {
-            Decision::Admitted(charge) => Ok(charge),
-            Decision::Refused(refusal) => Err(refusal),
-            Decision::Ask(_) | Decision::Lost => unreachable!("a policy decides"),
-        }
+        decided(self.gate.lost(key, n, terms, self.now_ns()))
     }
 
     /// Asks until somebody knows; `None` when nobody does in time.
@@ -74,6 +70,10 @@ impl Shared {
                     let cause = Cause::Budget;
                     return Some(Err(Refusal { cause, budget: terms.budget, asked: n, wait_ns }));
                 }
+                Ok(Outcome::NoLimit) => {
+                    let alone = self.gate.alone(key, n, terms, self.now_ns());
+                    return Some(decided(alone));
+                }
                 Ok(Outcome::Unanswered) | Err(_) => {}
             }
             let again_at = Instant::now() + AGAIN_AFTER;
@@ -104,6 +104,15 @@ impl Shared {
                 "budgets are decided without their owner"
             );
         }
+    }
+}
+
+/// What a gate has decided by itself.
+fn decided(decision: Decision) -> Result<Charge, Refusal> {
+    match decision {
+        Decision::Admitted(charge) => Ok(charge),
+        Decision::Refused(refusal) => Err(refusal),
+        Decision::Ask(_) | Decision::Lost => unreachable!("nobody is asked any more"),
     }
 }
 

@@ -182,3 +182,41 @@ proptest! {
         prop_assert!(after["overrides"].get(name.as_str()).is_none());
     }
 }
+
+#[test]
+fn shares_of_queries_keep_their_text_and_are_bounded_by_what_they_come_to() {
+    const RATE: &str = "client_identity_query_rate_limit";
+    const CAPACITY: &str = "query_capacity_per_second";
+    let file = |hard: &str| {
+        format!(
+            "overrides:\n  a:\n    {CAPACITY}: 100\nhard_overrides: {{a: {{{hard}}}}}\n\
+             api_allowed_limits: [{RATE}, {CAPACITY}]\n"
+        )
+    };
+    let plain = file(&format!("{RATE}: 10, {CAPACITY}: 1000"));
+    let text = set(&plain, "a", json!({ RATE: "7.5%" })).expect("below");
+    let Told::Limits(told) = told(&text, &tenant("a"), &overrides()).expect("read") else {
+        panic!("a has limits")
+    };
+    assert_eq!((&told[RATE], &told[CAPACITY]), (&json!("7.5%"), &json!(100.0)));
+    let above = |text: &str, limits: Value| {
+        let error = set(text, "a", limits).expect_err("above");
+        assert!(error.is_refusal(), "{error}");
+        error.to_string()
+    };
+    let error = above(&plain, json!({ RATE: "11%" }));
+    assert_eq!(error, format!("limit {RATE} exceeds hard limit: 11.000000 > 10.000000"));
+    // The same share of more is more.
+    let error = above(&text, json!({ CAPACITY: 200 }));
+    assert_eq!(error, format!("limit {RATE} exceeds hard limit: 15.000000 > 10.000000"));
+    set(&text, "a", json!({ CAPACITY: 200, RATE: "5%" })).expect("10 of 200");
+    let shares = file(&format!("{RATE}: 1%, {CAPACITY}: 1000"));
+    set(&shares, "a", json!({ RATE: 10 })).expect("as much");
+    above(&shares, json!({ RATE: 11 }));
+    above(&shares, json!({ RATE: "11%" }));
+    // Nothing that is not a rate becomes one, and no share of nothing is written.
+    for wrong in [json!({ RATE: "0%" }), json!({ CAPACITY: 0, RATE: "5%" })] {
+        let error = set(&plain, "a", wrong).expect_err("no rate");
+        assert!(matches!(error, EditError::Invalid(_)), "{error}");
+    }
+}

@@ -110,11 +110,11 @@ impl Tls {
             ca_path: config.tls_ca_path.clone(),
             insecure_skip_verify: config.tls_insecure_skip_verify,
         };
-        let protocol = match protocol {
-            Protocol::Http1 => "http/1.1",
-            Protocol::Http2 => "h2",
+        let protocols: &[_] = match protocol {
+            Protocol::Http1 => &["http/1.1"],
+            Protocol::Http2 => &["h2"],
         };
-        Ok(Self { settings: tls::client("ring store", &files, protocol)?, server_name })
+        Ok(Self { settings: tls::client("ring store", &files, protocols)?, server_name })
     }
 }
 

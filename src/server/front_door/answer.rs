@@ -7,7 +7,7 @@ use axum::response::Response;
 use crate::front_door::config::Limiter;
 use crate::front_door::{OverLimit, Refusal, RouteClass};
 use crate::ratelimit::{BucketView, RateLimitHeaders, retry_after_secs};
-use crate::server::read::answer as api;
+use crate::server::read;
 use crate::server::status::{ReadRefusal, http_error, tell_budget};
 
 const BAD_REQUEST: u16 = 400;
@@ -63,7 +63,10 @@ fn text(limiter: Limiter) -> &'static str {
 /// As the class' senders read errors: Prometheus' API in JSON, all else in plain text.
 fn error(class: RouteClass, status: u16, kind: &'static str, text: &str) -> Response {
     match class {
-        RouteClass::Query => api::refusal(&ReadRefusal { status, kind, text: text.to_owned() }),
+        RouteClass::Query => {
+            let text = text.to_owned();
+            read::refusal(&ReadRefusal { status, kind, text, retry_after_secs: None })
+        }
         RouteClass::Write | RouteClass::Admin => http_error(status, text),
     }
 }

@@ -28,6 +28,8 @@ const QUERIES: [&str; 11] = [
 #[derive(Clone, Debug)]
 pub struct Routes {
     query_prefixes: Vec<String>,
+    /// All of `/api/v1` that takes no writes is the query API's.
+    has_bare_api: bool,
 }
 
 impl Default for Routes {
@@ -40,9 +42,11 @@ impl Routes {
     /// The query API lies below each of these, and below `/api/v1`.
     pub fn new<'a>(query_prefixes: impl IntoIterator<Item = &'a str>) -> Self {
         let trimmed = |prefix: &str| prefix.trim_end_matches('/').to_owned();
-        let given = query_prefixes.into_iter().map(trimmed);
+        let given: Vec<_> = query_prefixes.into_iter().map(trimmed).collect();
+        let has_bare_api = given.iter().any(String::is_empty);
         // An empty prefix would make every page a query.
-        Self { query_prefixes: given.filter(|prefix| !prefix.is_empty()).collect() }
+        let query_prefixes = given.into_iter().filter(|prefix| !prefix.is_empty()).collect();
+        Self { query_prefixes, has_bare_api }
     }
 
     /// `None` of a path that is exempt.
@@ -58,7 +62,7 @@ impl Routes {
         };
         let is_named = || {
             let name = path.strip_prefix("/api/v1/")?.split('/').next()?;
-            Some(QUERIES.contains(&name))
+            Some(self.has_bare_api || QUERIES.contains(&name))
         };
         match is_named().unwrap_or(false) || self.query_prefixes.iter().any(|one| is_below(one)) {
             true => Some(RouteClass::Query),
@@ -97,6 +101,9 @@ mod tests {
         check("/ready/", Some(RouteClass::Admin));
         check("/ready", None);
         check("/metrics", None);
+        assert_eq!(routes.class("/api/v1/rules"), Some(RouteClass::Admin));
+        assert_eq!(Routes::new([""]).class("/api/v1/rules"), Some(RouteClass::Query));
+        assert_eq!(Routes::new([""]).class("/api/v1/push"), Some(RouteClass::Write));
         assert_eq!(Routes::new(["/", "/q/"]).class("/other"), Some(RouteClass::Admin));
         assert_eq!(Routes::new(["/", "/q/"]).class("/q/api/v1/query"), Some(RouteClass::Query));
     }

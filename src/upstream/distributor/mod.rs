@@ -8,34 +8,29 @@
 //! bounded by the budget, and an answer by a constant; it is always told whether the other side
 //! can have seen anything of a request that failed.
 
-mod back_off;
 pub mod config;
-mod connect;
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{self, HeaderName, IntoHeaderName};
+use http::header::{self, IntoHeaderName};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::rt::Executor;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioTimer;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::back_off::BackOff;
 use super::budget::{Budget, InFlight};
+use super::connect::{Connector, Tasks, innermost};
+use super::end_to_end::end_to_end;
 use crate::exposition::{Counter, Families};
 use crate::ring::config::address::{AddressError, Scheme as UrlScheme};
 use crate::tls::{self, ClientTls, TlsError};
-use back_off::BackOff;
 use config::{HttpUpstreamConfig, HttpUpstreamConfigError};
-use connect::Connector;
 
 /// Longest body of an answer. Cortex's are a sentence.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -44,19 +39,6 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// What a sender is told to wait when too much is under way: requests end within milliseconds.
 const FULL_WAIT: Duration = Duration::from_secs(1);
-
-/// Headers that speak of one connection, or that are made anew for the next.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::HOST,
-    header::CONTENT_LENGTH,
-];
 
 /// A distributor behind us. Cheap to clone.
 #[derive(Clone)]
@@ -143,7 +125,7 @@ impl Passed {
     /// Takes what goes on of a request: its path, and the headers that speak of it and not of
     /// the connection that it came by.
     pub fn new(path: &str, headers: &HeaderMap) -> Self {
-        Self { path: path.to_owned(), headers: end_to_end(headers) }
+        Self { path: path.to_owned(), headers: beside_a_body(headers.clone()) }
     }
 
     /// Sends it to another path of the same distributor.
@@ -172,7 +154,7 @@ impl HttpUpstream {
         let authority: Arc<str> = address.authority().into();
         let (scheme, tls) = match address.scheme {
             Some(UrlScheme::Https) => {
-                let settings = tls::client("distributor_upstream", &config.tls(), "http/1.1")?;
+                let settings = tls::client("distributor_upstream", &config.tls(), &["http/1.1"])?;
                 (Scheme::HTTPS, Some((settings, config.server_name()?)))
             }
             _ => (Scheme::HTTP, None),
@@ -343,7 +325,7 @@ impl Inner {
             })?;
         Ok(Answer {
             status: head.status,
-            headers: end_to_end(&head.headers),
+            headers: beside_a_body(head.headers),
             body: body.to_bytes(),
         })
     }
@@ -406,43 +388,14 @@ impl HttpUpstreamError {
     }
 }
 
-/// The tasks of hyper's pool: each drives a connection. They end with the upstream.
-#[derive(Clone, Default)]
-struct Tasks(Arc<Mutex<JoinSet<()>>>);
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
-    fn execute(&self, task: F) {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
-    }
-}
-
-/// Headers without those of one connection, named by it or by the protocol.
-fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    let mut kept = headers.clone();
-    for named in headers.get_all(header::CONNECTION) {
-        for name in named.to_str().unwrap_or_default().split(',') {
-            kept.remove(name.trim());
-        }
-    }
-    kept.remove("keep-alive");
-    for name in HOP_BY_HOP {
+/// What goes on beside a body that is held whole: its length and the host are told anew, and
+/// nothing follows it.
+fn beside_a_body(headers: HeaderMap) -> HeaderMap {
+    let mut kept = end_to_end(headers);
+    for name in [header::HOST, header::CONTENT_LENGTH, header::TRAILER] {
         kept.remove(name);
     }
     kept
-}
-
-/// The cause at the end of a chain: the layers above it only say that there is one.
-fn innermost(error: &legacy::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    match error.source() {
-        None => error.to_string(),
-        Some(_) => cause.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -450,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_of_one_connection_do_not_go_on() {
+    fn what_is_told_anew_does_not_go_on() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "X-Once, keep-alive"),
@@ -464,8 +417,8 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        let kept = end_to_end(&headers);
-        let mut names: Vec<_> = kept.keys().map(HeaderName::as_str).collect();
+        let kept = beside_a_body(headers);
+        let mut names: Vec<_> = kept.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["content-encoding", "x-scope-orgid"]);
     }

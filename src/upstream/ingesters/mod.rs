@@ -147,7 +147,7 @@ impl Ingesters {
         let grpc = &config.grpc_client_config;
         let tls = match grpc.tls_enabled {
             false => None,
-            true => Some(tls::client("ingester client", &grpc.tls(), "h2")?),
+            true => Some(tls::client("ingester client", &grpc.tls(), &["h2"])?),
         };
         let encoding = grpc.encoding()?;
         let key = settings.stream_key.clone().filter(|_| settings.sign_write_requests);

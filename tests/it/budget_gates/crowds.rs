@@ -62,10 +62,12 @@ async fn case_f16_one_shot_names_take_no_memory_and_forgive_no_debt() {
     }
     let mut evicted = 0.0;
     for gate in &lab.gates {
-        let accounts = gate.metric("freehold_client_accounts").await.expect("a gauge");
+        let accounts =
+            gate.metric("freehold_client_accounts{ring=\"distributor\"}").await.expect("a gauge");
         assert!(accounts <= TRACKED as f64, "{accounts}");
         for kind in ["in_debt", "refilled"] {
-            let name = format!("freehold_client_evictions_total{{kind=\"{kind}\"}}");
+            let name =
+                format!("freehold_client_evictions_total{{kind=\"{kind}\",ring=\"distributor\"}}");
             evicted += gate.metric(&name).await.expect("a count");
         }
     }

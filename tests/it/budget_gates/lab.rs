@@ -18,7 +18,7 @@ use crate::ring_stores::fake_consul::{FakeConsul, TOKEN};
 
 const TENANT: &str = "team";
 /// What a gate does not know of leases is over after their life.
-const LEARNING: Duration = Duration::from_millis(3200);
+pub const LEARNING: Duration = Duration::from_millis(3200);
 
 /// Everything of one run; ends with it.
 pub struct Lab {
@@ -34,6 +34,13 @@ impl Lab {
     /// Gates that know each other and have learned what they have to. `overrides` are the
     /// tenant's.
     pub async fn start(gates: usize, overrides: &str, flags: &[&str]) -> Self {
+        let lab = Self::start_unsettled(gates, overrides, flags).await;
+        settled(&lab.gates).await;
+        lab
+    }
+
+    /// Gates that may never get to know each other.
+    pub async fn start_unsettled(gates: usize, overrides: &str, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("runtime.yaml");
         std::fs::write(&file, format!("overrides: {{{TENANT}: {{{overrides}}}}}\n"))
@@ -56,7 +63,6 @@ impl Lab {
             let gate = lab.gate(at).await;
             lab.gates.push(gate);
         }
-        settled(&lab.gates).await;
         lab
     }
 
@@ -95,7 +101,7 @@ impl Lab {
 
 /// Decisions of a gate by what made them.
 pub async fn decisions(gate: &Freehold, by: &str) -> f64 {
-    let name = format!("freehold_client_decisions_total{{by=\"{by}\"}}");
+    let name = format!("freehold_client_decisions_total{{by=\"{by}\",ring=\"distributor\"}}");
     gate.metric(&name).await.expect("a count")
 }
 
@@ -106,7 +112,8 @@ pub async fn settled(gates: &[Freehold]) {
         gate.wait_ready().await;
         let explain = || gate.process.log();
         wait_for(explain, async || {
-            let up = gate.metric("freehold_client_peers{state=\"up\"}").await?;
+            let up =
+                gate.metric("freehold_client_peers{ring=\"distributor\",state=\"up\"}").await?;
             let healthy = gate.metric("freehold_distributor_healthy_distributors").await?;
             (up == others && healthy == others + 1.0).then_some(())
         })

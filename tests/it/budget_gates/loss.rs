@@ -125,8 +125,14 @@ async fn case_f14_an_owner_that_leaves_under_load_gives_no_second_burst() {
     for (owner, told) in told.iter().enumerate().skip(1) {
         assert_eq!(with(200, told), told.len(), "gate {owner} is there: {told:?}");
     }
-    let handed = lab.gates[1].metric("freehold_client_taken_over_total").await.expect("a count")
-        + lab.gates[2].metric("freehold_client_taken_over_total").await.expect("a count");
+    let handed = lab.gates[1]
+        .metric("freehold_client_taken_over_total{ring=\"distributor\"}")
+        .await
+        .expect("a count")
+        + lab.gates[2]
+            .metric("freehold_client_taken_over_total{ring=\"distributor\"}")
+            .await
+            .expect("a count");
     assert!(handed >= 1.0, "no account has arrived");
     println!("accounts that have arrived: {handed}");
 }

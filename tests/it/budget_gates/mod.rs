@@ -5,11 +5,13 @@
 //! bounds are stated for.
 
 mod crowds;
+mod frozen;
 mod hammer;
-mod lab;
+pub mod lab;
 mod leased;
 mod loss;
 mod shadow;
+mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -89,7 +89,8 @@ async fn case_r14_who_gives_up_while_it_waits_is_charged_once_at_most() {
     let spent = cluster[0].spent(key, setup.terms);
     assert!(spent <= 10 * (given_up + answered), "{spent} for {given_up} and {answered} times 10");
     // The waits are over for those who gave up, too.
-    let waited = metric(&cluster[1].budgets, "freehold_client_waits_seconds_count");
+    let waited =
+        metric(&cluster[1].budgets, "freehold_client_waits_seconds_count{ring=\"distributor\"}");
     assert_eq!(waited, asked as f64);
 }
 

@@ -39,8 +39,9 @@ async fn end_of(upstream: &Upstream, messages: &[Vec<u8>]) -> (i32, String) {
 async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
     let gate = Gate::start("gate-0", &Setup::default()).await;
     let upstream = upstream(gate.proxy.address);
+    let gates = Gates::Distributors;
     let hello = |id: &str, version, placement| {
-        encode_hello(&Hello { id: id.into(), incarnation: 1, version, placement })
+        encode_hello(&Hello { id: id.into(), incarnation: 1, version, placement, gates })
     };
     let placement =
         hasher(7).hash(Key { kind: Kind::TenantWrites, tenant: "placement", client: "" }).0;
@@ -50,6 +51,7 @@ async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
         wish: Default::default(),
         holding: Some(1),
         refund: None,
+        debt: 0,
     };
     let batch = |sequence, len| encode_batch(&Batch { sequence, items: vec![item.clone(); len] });
     let check = async |messages: &[Vec<u8>], code, text: &str| {
@@ -61,6 +63,9 @@ async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
     check(&[batch(1, 1)], failed, "a batch before the hello").await;
     check(&[good.clone(), good.clone()], failed, "a second hello").await;
     check(&[hello("gate-1", 2, placement)], failed, "version 2 is not spoken here").await;
+    let (id, gates) = ("gate-1".into(), Gates::QueryFrontends);
+    let queries = encode_hello(&Hello { id, incarnation: 1, version: VERSION, placement, gates });
+    check(&[queries], failed, "this gate is not in the ring query-frontend").await;
     check(&[hello("gate-1", VERSION, 5)], failed, "-client-identity.secret-file").await;
     check(&[hello("gate-0", VERSION, placement)], failed, "this gate's own id").await;
     check(&[good.clone(), batch(5, 1), batch(4, 1)], failed, "batch 4 comes too late").await;
@@ -105,4 +110,60 @@ async fn an_address_that_has_changed_hands_is_not_believed() {
     cluster[0].proxy.aim(cluster[2].proxy.address);
     cluster[0].proxy.reset_all();
     until("refused", || !cluster[1].budgets.is_up("gate-0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_that_lies_about_its_address_costs_its_own_clients_and_no_wait() {
+    let setup = Setup { owner_timeout: Duration::from_millis(300), ..Setup::default() };
+    // One takes connections and says nothing, one says what no gate would.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let mut serving = JoinSet::new();
+    let chatty = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address_of =
+        |listener: &tokio::net::TcpListener| listener.local_addr().expect("bound").to_string();
+    let (silent_at, chatty_at) = (address_of(&silent), address_of(&chatty));
+    serving.spawn(async move {
+        use tokio::io::AsyncWriteExt as _;
+        loop {
+            let (mut stream, _) = chatty.accept().await.expect("accept");
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        }
+    });
+    let long = format!("{}:1", "a".repeat(300));
+    let cluster = Cluster::start(3, &setup).await;
+    let lost = cluster.clients_of(0, 1).remove(0);
+    let sound = cluster.clients_of(2, 1).remove(0);
+    let ours = cluster[1].proxy.address.to_string();
+    let lies = [
+        "127.0.0.1:1",
+        &silent_at,
+        &chatty_at,
+        &ours,
+        "127.0.0.1:0",
+        "nobody.invalid:9095",
+        "",
+        "127.0.0.1",
+        "127.0.0.1:99999",
+        "[::1",
+        "http://127.0.0.1/x?y",
+        "a b:1",
+        "\u{7f}:1",
+        &long,
+    ];
+    for lie in lies {
+        let gate = &cluster[1];
+        cluster.publish(gate, &[0, 1, 2]);
+        until("the truth is believed", || gate.budgets.is_up("gate-0")).await;
+        let (map, mut addresses) = cluster.map_for(gate, &[0, 1, 2]);
+        addresses.insert("gate-0".into(), lie.into());
+        gate.budgets.publish(map, &addresses);
+        let began = Instant::now();
+        let refusal = gate.charge(client(&lost), 1, setup.terms).await.expect_err(lie);
+        assert_eq!(refusal.cause, freehold::clients::Cause::OwnerLost, "{lie:?}");
+        assert!(began.elapsed() < setup.owner_timeout + SLACK, "{lie:?}: {:?}", began.elapsed());
+        gate.charge(client(&sound), 1, setup.terms)
+            .await
+            .expect("of an owner that tells the truth");
+    }
+    drop(silent);
 }

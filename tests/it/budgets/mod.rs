@@ -1,10 +1,13 @@
 //! Budgets over sockets: several gates in this process, a made-up ring, and a network between them
 //! that fails when told to.
 
+mod debts;
+mod differing;
 mod exact;
 mod hostile;
 mod loss;
 mod operators;
+mod rings;
 mod tls;
 
 use std::collections::HashMap;
@@ -12,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freehold::clients::config::{ColdStart, OwnerLost};
-use freehold::clients::peers::{Budgets, BudgetsSetup, Connector, connector};
-use freehold::clients::{GateSettings, Key, KeyHasher, Kind, OwnerMap, Refusal, Terms};
+use freehold::clients::peers::{Budgets, BudgetsSetup, Connector, TermsFn, connector};
+use freehold::clients::{GateSettings, Gates, Key, KeyHasher, Kind, OwnerMap, Refusal, Terms};
 use freehold::clock::Clock;
 use freehold::exposition::AtScrape;
 use freehold::ratelimit::Budget;
@@ -45,6 +48,8 @@ struct Setup {
     secret: u8,
     tls: Option<Arc<ServerTls>>,
     connect: Connector,
+    /// The id of one whose configuration has no limits.
+    without_limits: &'static str,
 }
 
 /// One gate and the way to it, which goes through a network that fails when told to.
@@ -67,6 +72,7 @@ impl Default for Setup {
             secret: 7,
             tls: None,
             connect: connector(UpstreamConfig::default(), None),
+            without_limits: "",
         }
     }
 }
@@ -83,22 +89,32 @@ fn client(name: &str) -> Key<'_> {
     Key { kind: Kind::ClientWrites, tenant: TENANT, client: name }
 }
 
+/// One gate's budgets in one ring.
+fn budgets(id: &Arc<str>, gates: Gates, setup: &Setup, terms_of: Arc<TermsFn>) -> Budgets {
+    Budgets::new(BudgetsSetup {
+        gates,
+        us: Arc::clone(id),
+        incarnation: rand::random(),
+        // What is not known is full, so that nothing here depends on when a ring was learned.
+        settings: GateSettings { owner_lost: setup.owner_lost, cold_start: ColdStart::Full },
+        hasher: hasher(setup.secret),
+        clock: Clock::start(),
+        owner_timeout: setup.owner_timeout,
+        terms_of,
+        connect: Arc::clone(&setup.connect),
+    })
+}
+
 impl Gate {
     async fn start(id: &str, setup: &Setup) -> Self {
-        let terms = setup.terms;
+        let terms = (id != setup.without_limits).then_some(setup.terms);
+        Self::start_with(id, setup, Arc::new(move |_, _| terms)).await
+    }
+
+    async fn start_with(id: &str, setup: &Setup, terms_of: Arc<TermsFn>) -> Self {
         let id: Arc<str> = id.into();
-        let budgets = Budgets::new(BudgetsSetup {
-            us: Arc::clone(&id),
-            incarnation: rand::random(),
-            // What is not known is full, so that nothing here depends on when a ring was learned.
-            settings: GateSettings { owner_lost: setup.owner_lost, cold_start: ColdStart::Full },
-            hasher: hasher(setup.secret),
-            clock: Clock::start(),
-            owner_timeout: setup.owner_timeout,
-            terms_of: Arc::new(move |_, _| Some(terms)),
-            connect: Arc::clone(&setup.connect),
-        });
-        let edge = Some(BudgetCalls::of(&budgets));
+        let budgets = budgets(&id, Gates::Distributors, setup, terms_of);
+        let edge = Some(BudgetCalls::of(std::slice::from_ref(&budgets)));
         let (address, drainer, serving) = start_edge(edge, setup.tls.clone()).await;
         let proxy = Proxy::start(address).await;
         Self { id, budgets, proxy, drainer, _serving: serving }
@@ -141,16 +157,22 @@ impl Cluster {
 
     /// Tells one gate of a ring with these in it.
     fn publish(&self, gate: &Gate, ring: &[usize]) {
+        let (map, addresses) = self.map_for(gate, ring);
+        gate.budgets.publish(map, &addresses);
+    }
+
+    /// A ring with these in it, as one gate sees it, and where they are.
+    fn map_for(&self, gate: &Gate, ring: &[usize]) -> (OwnerMap, HashMap<Arc<str>, Arc<str>>) {
         let members: Vec<Arc<str>> = ring.iter().map(|at| Arc::clone(&self.0[*at].id)).collect();
         let owners: Vec<_> = (0..64_u32)
             .map(|token| (token << 26, (token as usize % members.len()) as u16))
             .collect();
-        let addresses: HashMap<Arc<str>, Arc<str>> = ring
+        let addresses = ring
             .iter()
             .map(|at| &self.0[*at])
             .map(|gate| (Arc::clone(&gate.id), gate.proxy.address.to_string().into()))
             .collect();
-        gate.budgets.publish(OwnerMap::new(&owners, &members, &gate.id), &addresses);
+        (OwnerMap::new(&owners, &members, &gate.id), addresses)
     }
 
     /// Names of clients that `owner` owns, by the ring that the first gate knows.

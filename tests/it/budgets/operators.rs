@@ -83,14 +83,26 @@ async fn peers_and_decisions_are_counted() {
     let [own, others] = [1, 0].map(|owner| cluster.clients_of(owner, 1).remove(0));
     cluster[1].charge(client(&own), 1, setup.terms).await.expect("credit");
     cluster[1].charge(client(&others), 1, setup.terms).await.expect("credit");
-    assert_eq!(metric(budgets, "freehold_client_decisions_total{by=\"own\"}"), 1.0);
-    assert_eq!(metric(budgets, "freehold_client_decisions_total{by=\"asked\"}"), 1.0);
-    assert_eq!(metric(budgets, "freehold_client_waits_seconds_count"), 1.0);
-    assert_eq!(metric(budgets, "freehold_client_accounts"), 1.0);
-    assert_eq!(metric(budgets, "freehold_client_peers{state=\"up\"}"), 2.0);
+    assert_eq!(
+        metric(budgets, "freehold_client_decisions_total{by=\"own\",ring=\"distributor\"}"),
+        1.0
+    );
+    assert_eq!(
+        metric(budgets, "freehold_client_decisions_total{by=\"asked\",ring=\"distributor\"}"),
+        1.0
+    );
+    assert_eq!(metric(budgets, "freehold_client_waits_seconds_count{ring=\"distributor\"}"), 1.0);
+    assert_eq!(metric(budgets, "freehold_client_accounts{ring=\"distributor\"}"), 1.0);
+    assert_eq!(metric(budgets, "freehold_client_peers{ring=\"distributor\",state=\"up\"}"), 2.0);
     cluster[0].proxy.set(Faults { refuses: true, ..Faults::default() });
     cluster[0].proxy.reset_all();
-    until("down", || metric(budgets, "freehold_client_peers{state=\"down\"}") == 1.0).await;
+    until("down", || {
+        metric(budgets, "freehold_client_peers{ring=\"distributor\",state=\"down\"}") == 1.0
+    })
+    .await;
     cluster[1].charge(client(&others), 1, setup.terms).await.expect_err("no owner");
-    assert_eq!(metric(budgets, "freehold_client_fallbacks_total{mode=\"deny\"}"), 1.0);
+    assert_eq!(
+        metric(budgets, "freehold_client_fallbacks_total{mode=\"deny\",ring=\"distributor\"}"),
+        1.0
+    );
 }

@@ -28,13 +28,13 @@ async fn budgets_are_shared_with_gates_that_show_a_certificate() {
         client_auth_type: ClientAuth::RequireAndVerify,
         client_ca_file: cert.clone(),
     };
-    let server = tls::server("test", &config, tls::MinVersion::default(), "h2")
+    let server = tls::server("test", &config, tls::MinVersion::default(), &["h2"])
         .expect("files")
         .expect("a certificate");
     let way = |cert_path: PathBuf, key_path: PathBuf| {
         let files =
             ClientTlsConfig { cert_path, key_path, ca_path: cert.clone(), ..Default::default() };
-        let tls = tls::client("peers", &files, "h2").expect("files");
+        let tls = tls::client("peers", &files, &["h2"]).expect("files");
         let template = UpstreamConfig { tls_enabled: true, ..UpstreamConfig::default() };
         connector(template, Some(tls))
     };

@@ -1,7 +1,8 @@
-//! A whole Cortex with a sidecar before each of its ingesters: real processes on loopback.
+//! A whole Cortex, with a sidecar before each of its ingesters or without: real processes on
+//! loopback.
 //!
-//! etcd holds the ring. Each ingester puts its sidecar's port there, so that the distributor and
-//! the querier reach it through the sidecar only. Children die with their handles.
+//! etcd holds the ring. An ingester with a sidecar puts the sidecar's port there, so that the
+//! distributor and the querier reach it through the sidecar only. Children die with their handles.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ pub struct Setup {
     pub distributor: Vec<String>,
     pub ingester: Vec<String>,
     pub sidecar: Vec<String>,
+    /// The distributor is on its own with its ingesters.
+    pub without_sidecars: bool,
 }
 
 pub struct Beside {
@@ -45,8 +48,9 @@ pub struct Beside {
 #[derive(Clone, Copy)]
 pub struct Client(u16);
 
-struct Cortex {
-    http: u16,
+/// A process of Cortex's that takes HTTP.
+pub struct Cortex {
+    pub http: u16,
     _process: Process,
 }
 
@@ -58,6 +62,7 @@ pub struct Pair {
     sidecar_http: u16,
     ingester_flags: Vec<String>,
     sidecar_flags: Vec<String>,
+    has_sidecar: bool,
     starts: usize,
     ingester: Option<Process>,
     sidecar: Option<Process>,
@@ -73,14 +78,8 @@ impl Setup {
         let etcd = Etcd::start().await?;
         let dir = tempfile::tempdir().expect("a directory");
         let start = |target: &str, more: &[String]| {
-            let http = free_port();
             let home = dir.path().join(target);
-            std::fs::create_dir(&home).expect("a directory");
-            let mut command = Command::new(cortex_binary().expect("looked for before"));
-            command.current_dir(&home).args(common(&etcd, &self, http, free_port()));
-            command.arg(format!("-target={target}")).args(cortex_flags()).args(more);
-            let _process = Process::spawn(&mut command, &home.join("log"));
-            Cortex { http, _process }
+            Cortex::start(&home, target, &etcd, &self, more)
         };
         let distributor = start("distributor", &self.distributor);
         let querier = start(
@@ -108,7 +107,9 @@ impl Beside {
         for index in self.pairs.len()..ingesters {
             let mut pair = Pair::new(index, self);
             pair.start_ingester();
-            pair.start_sidecar();
+            if pair.has_sidecar {
+                pair.start_sidecar();
+            }
             self.pairs.push(pair);
         }
         for pair in &self.pairs {
@@ -132,7 +133,7 @@ impl Beside {
                 .all(|shard| second(shard["timestamp"].as_str().unwrap_or_default()) > *since)
         })
         .await;
-        for pair in &self.pairs {
+        for pair in self.pairs.iter().filter(|pair| pair.has_sidecar) {
             until("the sidecars have the ring", async || {
                 pair.sidecar_metric("cortex_ring_members", &["state=\"ACTIVE\""]).await
                     == ingesters as f64
@@ -162,19 +163,10 @@ impl Beside {
     pub async fn read(&self, tenant: &str) -> Samples {
         // Cortex takes the second that has begun for now, which leaves out what came since.
         let query = format!(
-            "/prometheus/api/v1/query?query=%7B__name__%3D~%22metric_.%2B%22%7D%5B20m%5D&time={}",
+            "/api/v1/query?query=%7B__name__%3D~%22metric_.%2B%22%7D%5B20m%5D&time={}",
             unix_ms() / 1000 + 1
         );
-        let mut body = String::new();
-        until("a query is answered", async || {
-            let answer = get(self.querier.http, &query, tenant).await;
-            answer.is_ok_and(|answer| {
-                body = answer.body;
-                answer.status == 200
-            })
-        })
-        .await;
-        let answer: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        let answer = self.ask(&query, tenant).await;
         let mut samples = Samples::new();
         for series in answer["data"]["result"].as_array().expect("a list") {
             let number = series["metric"]["number"].as_str().expect("a label");
@@ -190,6 +182,43 @@ impl Beside {
 
     pub fn distributor_address(&self) -> String {
         format!("127.0.0.1:{}", self.distributor.http)
+    }
+
+    pub fn distributor_port(&self) -> u16 {
+        self.distributor.http
+    }
+
+    /// One more of Cortex's distributors.
+    pub async fn start_distributor(&self, name: &str, more: &[String]) -> Cortex {
+        let home = self.dir.path().join(name);
+        let distributor = Cortex::start(&home, "distributor", &self.etcd, &self.setup, more);
+        until("one more distributor is ready", async || is_ready(distributor.http).await).await;
+        distributor
+    }
+
+    pub fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    /// The directory of one more process.
+    pub fn new_dir(&self, name: &str) -> PathBuf {
+        let dir = self.dir.path().join(name);
+        std::fs::create_dir(&dir).expect("a directory");
+        dir
+    }
+
+    /// What the querier answers, which has to be 200.
+    pub async fn ask(&self, path: &str, tenant: &str) -> serde_json::Value {
+        let mut body = String::new();
+        until(&format!("the querier answers {path}"), async || {
+            let answer = get(self.querier.http, &format!("/prometheus{path}"), tenant).await;
+            answer.is_ok_and(|answer| {
+                body = answer.body;
+                answer.status == 200
+            })
+        })
+        .await;
+        serde_json::from_str(&body).expect("JSON")
     }
 
     /// Series in memory of each ingester, and of its sidecar with the residue that it reports.
@@ -230,6 +259,30 @@ impl Drop for Beside {
                 eprintln!("{}:\n{}", log.display(), last_lines(&log));
             }
         }
+    }
+}
+
+impl Cortex {
+    fn start(
+        home: &std::path::Path,
+        target: &str,
+        etcd: &Etcd,
+        setup: &Setup,
+        more: &[String],
+    ) -> Self {
+        let http = free_port();
+        std::fs::create_dir(home).expect("a directory");
+        let mut command = Command::new(cortex_binary().expect("looked for before"));
+        command.current_dir(home).args(common(etcd, setup, http, free_port()));
+        command.arg(format!("-target={target}")).args(cortex_flags()).args(more);
+        let _process = Process::spawn(&mut command, &home.join("log"));
+        Self { http, _process }
+    }
+
+    /// What a page says as JSON.
+    pub async fn page(&self, path: &str) -> serde_json::Value {
+        let answer = get(self.http, path, "").await.expect("a page");
+        serde_json::from_str(&answer.body).expect("JSON")
     }
 }
 
@@ -296,7 +349,10 @@ impl Pair {
             "-target=ingester".to_owned(),
             format!("-ingester.lifecycler.ID={id}"),
             "-ingester.lifecycler.addr=127.0.0.1".to_owned(),
-            format!("-ingester.lifecycler.port={sidecar_grpc}"),
+            format!(
+                "-ingester.lifecycler.port={}",
+                if setup.without_sidecars { upstream_grpc } else { sidecar_grpc }
+            ),
             "-ingester.heartbeat-period=500ms".to_owned(),
             format!("-ingester.num-tokens={TOKENS_EACH}"),
             "-ingester.tokens-file-path=tokens".to_owned(),
@@ -324,6 +380,7 @@ impl Pair {
             sidecar_http,
             ingester_flags,
             sidecar_flags,
+            has_sidecar: !setup.without_sidecars,
             starts: 0,
             ingester: None,
             sidecar: None,
@@ -359,7 +416,8 @@ impl Pair {
     }
 
     pub async fn until_ready(&self) {
-        for (what, port) in [("ingester", self.upstream_http), ("sidecar", self.sidecar_http)] {
+        let both = [("ingester", self.upstream_http), ("sidecar", self.sidecar_http)];
+        for (what, port) in both.into_iter().take(1 + usize::from(self.has_sidecar)) {
             until(&format!("the {what} of {} is ready", self.id), async || is_ready(port).await)
                 .await;
         }
@@ -379,7 +437,11 @@ impl Pair {
     }
 
     pub async fn upstream_metric(&self, name: &str) -> f64 {
-        metric(self.upstream_http, name, &[]).await
+        self.upstream_metric_of(name, &[]).await
+    }
+
+    pub async fn upstream_metric_of(&self, name: &str, labels: &[&str]) -> f64 {
+        metric(self.upstream_http, name, labels).await
     }
 
     async fn counts(&self) -> (u64, u64) {

@@ -1,10 +1,15 @@
-//! An unmodified Cortex distributor in front of real `freehold -target=ingester` processes.
+//! An unmodified Cortex with real `freehold` processes: its distributor in front of our ingesters,
+//! our sidecars in front of its ingesters, our write gates in front of its distributor or in its
+//! place.
 //!
 //! Needs a Cortex binary (`FREEHOLD_CORTEX_BIN`) and etcd; each test says so and passes where
 //! there is none.
 
 mod beside;
+mod budgets;
 pub mod cluster;
+mod gate;
+mod requests;
 mod sidecar;
 
 use freehold::ring::model::InstanceState;

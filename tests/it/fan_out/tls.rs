@@ -29,7 +29,7 @@ async fn ingesters_and_distributor_know_each_other_by_their_certificates() {
         client_auth_type: ClientAuth::RequireAndVerify,
         client_ca_file: gate_cert.clone(),
     };
-    let tls = tls::server("test", &config, tls::MinVersion::default(), "h2")
+    let tls = tls::server("test", &config, tls::MinVersion::default(), &["h2"])
         .expect("files")
         .expect("a certificate");
     let node = Node::behind(Some(tls), 0, StreamKeys::default()).await;

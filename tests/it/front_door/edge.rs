@@ -18,6 +18,7 @@ use freehold::server::drain::{Drain, Drainer};
 use freehold::server::front_door::{FrontDoorEdge, Routes};
 use freehold::server::http::serve;
 use freehold::server::listen::Listener;
+use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -63,7 +64,14 @@ impl Site {
                 // The headers say that all is well, and then the body breaks.
                 get(async || {
                     let parts = [Ok(Bytes::from_static(b"some")), Err("broken")];
-                    Response::new(Body::from_stream(tokio_stream::iter(parts)))
+                    let parts = futures_util::stream::iter(parts).then(async |part| {
+                        // What has not gone yet when the end comes never goes.
+                        if part.is_err() {
+                            tokio::time::sleep(Duration::from_millis(50)).await;
+                        }
+                        part
+                    });
+                    Response::new(Body::from_stream(parts))
                 }),
             );
         let edge = FrontDoorEdge::new(

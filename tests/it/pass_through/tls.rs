@@ -57,8 +57,13 @@ impl Authority {
 
     /// Signs `name` and writes `file.pem` and `file.key`.
     pub fn sign(&self, file: &str, name: &str) {
+        self.sign_with(file, name, |_| {});
+    }
+
+    pub fn sign_with(&self, file: &str, name: &str, change: impl FnOnce(&mut CertificateParams)) {
         let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("params");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("params");
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         std::fs::write(self.path(&format!("{file}.pem")), certificate.pem()).expect("write");
         std::fs::write(self.path(&format!("{file}.key")), key.serialize_pem()).expect("write");
@@ -89,8 +94,11 @@ impl Authority {
     }
 }
 
-pub fn listener_tls(config: &ServerTlsConfig, protocol: &'static str) -> Arc<ServerTls> {
-    tls::server("test", config, MinVersion::Default, protocol)
+pub fn listener_tls(
+    config: &ServerTlsConfig,
+    protocols: &'static [&'static str],
+) -> Arc<ServerTls> {
+    tls::server("test", config, MinVersion::Default, protocols)
         .expect("files")
         .expect("a certificate")
 }
@@ -130,7 +138,7 @@ pub async fn connect(
 /// A call through TLS; `None` when the connection was refused. (With TLS 1.3 a client hears of
 /// it only when it reads.)
 async fn call(address: SocketAddr, config: &ClientTlsConfig) -> Option<String> {
-    let tls = tls::client("test", config, "h2").expect("files");
+    let tls = tls::client("test", config, &["h2"]).expect("files");
     let stream = patiently(connect(address, &tls)).await.ok()?;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]), "Go insists on it");
     let (requests, connection) = patiently(h2::client::handshake(stream)).await.ok()?;
@@ -164,7 +172,7 @@ async fn the_listener_takes_whom_its_authority_has_signed_and_nobody_else() {
         (ClientAuth::VerifyIfGiven, true, false),
         (ClientAuth::RequireAndVerify, false, false),
     ] {
-        let tls = listener_tls(&ours.server("server", client_auth), "h2");
+        let tls = listener_tls(&ours.server("server", client_auth), &["h2"]);
         let edge = Edge::start(settings_with(&config(fake.address)), Some(tls)).await;
         let known = call(edge.address, &ours.client(Some("client"))).await;
         assert_eq!(known.as_deref(), Some("0"), "{client_auth:?}");
@@ -184,7 +192,7 @@ async fn a_client_of_an_older_version_is_refused_where_the_newest_is_asked_for()
     let fake = Fake::start(answer_ok).await;
     for (min_version, expect_old) in [(MinVersion::Tls12, true), (MinVersion::Tls13, false)] {
         let server = ours.server("server", ClientAuth::None);
-        let tls = tls::server("test", &server, min_version, "h2").expect("files").expect("TLS");
+        let tls = tls::server("test", &server, min_version, &["h2"]).expect("files").expect("TLS");
         let edge = Edge::start(settings_with(&config(fake.address)), Some(tls)).await;
         for (version, expect) in [(&TLS12, expect_old), (&TLS13, true)] {
             let pem = std::fs::read(ours.ca()).expect("a file");
@@ -210,7 +218,7 @@ async fn a_client_that_never_shakes_hands_keeps_nobody_waiting() {
     let ours = Authority::new();
     ours.sign("server", "localhost");
     let fake = Fake::start(answer_ok).await;
-    let tls = listener_tls(&ours.server("server", ClientAuth::None), "h2");
+    let tls = listener_tls(&ours.server("server", ClientAuth::None), &["h2"]);
     let edge = Edge::start(settings_with(&config(fake.address)), Some(tls)).await;
     let mut silent = Vec::new();
     for _ in 0..20 {
@@ -228,7 +236,7 @@ async fn a_client_that_never_shakes_hands_keeps_nobody_waiting() {
 async fn http_is_served_in_tls_too() {
     let ours = Authority::new();
     ours.sign("server", "localhost");
-    let tls = listener_tls(&ours.server("server", ClientAuth::None), "http/1.1");
+    let tls = listener_tls(&ours.server("server", ClientAuth::None), &["http/1.1"]);
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
     let listener = listener.with_tls(Some(tls));
     let address = listener.local_address().expect("bound");
@@ -238,7 +246,7 @@ async fn http_is_served_in_tls_too() {
         let router = axum::Router::new().route("/", axum::routing::get(async || "hello"));
         edge_http::serve(listener, router, &ServerConfig::default(), drain).await;
     });
-    let client = tls::client("test", &ours.client(None), "http/1.1").expect("files");
+    let client = tls::client("test", &ours.client(None), &["http/1.1"]).expect("files");
     let mut stream = patiently(connect(address, &client)).await.expect("handshake");
     let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     stream.write_all(request).await.expect("write");
@@ -270,7 +278,7 @@ async fn the_upstream_is_believed_only_with_the_right_certificate() {
     theirs.sign("client", "freehold");
     let fake = Fake::start(answer_ok).await;
     let mut tasks = JoinSet::new();
-    let tls = listener_tls(&ours.server("server", ClientAuth::RequireAndVerify), "h2");
+    let tls = listener_tls(&ours.server("server", ClientAuth::RequireAndVerify), &["h2"]);
     let address = tls_before(fake.address, tls, &mut tasks).await;
     let good = ours.client(Some("client"));
     let unknown = ClientTlsConfig { ca_path: ours.ca(), ..theirs.client(Some("client")) };
@@ -307,7 +315,7 @@ async fn new_certificates_are_in_force_without_a_restart_and_broken_ones_are_not
         authority.sign("server", "localhost");
     }
     let fake = Fake::start(answer_ok).await;
-    let tls = listener_tls(&old.server("server", ClientAuth::None), "h2");
+    let tls = listener_tls(&old.server("server", ClientAuth::None), &["h2"]);
     let edge = Edge::start(settings_with(&config(fake.address)), Some(Arc::clone(&tls))).await;
     let mut following = JoinSet::new();
     let stop = std::future::pending();
@@ -339,7 +347,7 @@ async fn an_upstream_with_a_new_authority_is_reached_once_the_file_has_it() {
     new.sign("server", "localhost");
     let fake = Fake::start(answer_ok).await;
     let mut tasks = JoinSet::new();
-    let tls = listener_tls(&new.server("server", ClientAuth::None), "h2");
+    let tls = listener_tls(&new.server("server", ClientAuth::None), &["h2"]);
     let address = tls_before(fake.address, tls, &mut tasks).await;
     let edge = Edge::with(&upstream_config(address, &old.client(None), "localhost")).await;
     let mut client = Client::connect(edge.address).await;

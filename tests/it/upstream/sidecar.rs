@@ -174,7 +174,7 @@ async fn https_page(
 ) -> (String, JoinHandle<()>) {
     authority.sign("server", "localhost");
     let (plain, serving) = page_server(page).await;
-    let tls = listener_tls(&authority.server("server", ClientAuth::None), "http/1.1");
+    let tls = listener_tls(&authority.server("server", ClientAuth::None), &["http/1.1"]);
     let address = tls_before(plain, tls, tasks).await;
     (format!("https://localhost:{}", address.port()), serving)
 }

@@ -1,4 +1,4 @@
-//! Who keeps which budget, by the distributors' ring.
+//! Who keeps which budget, by a ring of gates.
 //!
 //! The owner of a key is the first member of the walk from it that is ACTIVE and healthy. Health
 //! is judged at the time the ring was read: a store that is down makes nobody look dead.

@@ -1,4 +1,4 @@
-//! When a distributor that cannot be reached is tried again.
+//! When another side of ours that cannot be reached is tried again.
 //!
 //! While it is down requests are refused at once, with the time that is left; when that is over
 //! one request tries, and the others wait for what becomes of it by being refused for a little
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Each further wait is so many times longer: gRPC's.
 const FACTOR: f64 = 1.6;
-/// Waits are spread by this part up and down, so that many who lost the same distributor do not
+/// Waits are spread by this part up and down, so that many who lost the same side do not
 /// come back at the same moment: gRPC's.
 const JITTER: f64 = 0.2;
 
@@ -59,6 +59,11 @@ impl BackOff {
 
     pub fn is_down(&self) -> bool {
         self.retry_at.is_some()
+    }
+
+    /// When the next try is due; none where nothing has to be waited for.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
     }
 }
 
