@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -33,6 +34,8 @@ struct Site {
     door: Arc<FrontDoor>,
     /// One permit ends one request to `/slow`.
     slow: Arc<Semaphore>,
+    /// Requests that are never answered, so far.
+    arrived: Arc<AtomicUsize>,
     _drainer: Drainer,
     _serving: JoinSet<()>,
 }
@@ -46,9 +49,14 @@ impl Site {
         let door = Arc::new(FrontDoor::new(&config, b"a salt of a test"));
         let slow = Arc::new(Semaphore::new(0));
         let held = Arc::clone(&slow);
-        let never = async || std::future::pending::<Response>().await;
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let arriving = Arc::clone(&arrived);
+        let never = async move || {
+            arriving.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Response>().await
+        };
         let router = Router::new()
-            .route("/prometheus/never", get(never))
+            .route("/prometheus/never", get(never.clone()))
             .route("/api/v1/push", get(never))
             .route("/api/prom/push", get(async || "taken"))
             .route("/prometheus/good", get(async || "good"))
@@ -87,7 +95,7 @@ impl Site {
         serving.spawn(async move {
             serve(listener, edge.before(router), &ServerConfig::default(), drain).await;
         });
-        Self { address, door, slow, _drainer: drainer, _serving: serving }
+        Self { address, door, slow, arrived, _drainer: drainer, _serving: serving }
     }
 
     async fn ask(&self, path: &str) -> u16 {
@@ -104,6 +112,15 @@ impl Site {
         stream
     }
 
+    /// A request that is at its route, and broken off there.
+    async fn break_off(&self, path: &str) {
+        let before = self.arrived.load(Ordering::Relaxed);
+        let stream = self.begin(path).await;
+        let is_there = async || (self.arrived.load(Ordering::Relaxed) > before).then_some(());
+        wait_for(|| path.to_owned(), is_there).await;
+        drop(stream);
+    }
+
     fn failures(&self, class: &str) -> f64 {
         let mut families = Families::default();
         self.door.read_metrics(&mut families);
@@ -117,18 +134,17 @@ impl Site {
 async fn a_query_that_is_broken_off_is_charged_and_a_write_is_not() {
     let site = Site::start(3).await;
     for _ in 0..3 {
-        drop(site.begin("/prometheus/never").await);
+        site.break_off("/prometheus/never").await;
     }
     let explain = || format!("{} failures", site.failures("query"));
     wait_for(explain, async || (site.failures("query") == 3.0).then_some(())).await;
     assert_eq!(site.ask("/prometheus/good").await, 429);
-    for _ in 0..30 {
-        drop(site.begin("/api/v1/push").await);
-    }
-    // Each held a credit while it was there.
-    for _ in 0..3 {
+    // Each holds a credit while it is there.
+    for broken_off in 1..=9 {
+        site.break_off("/api/v1/push").await;
+        let explain = || format!("after {broken_off}");
         let again = async || (site.ask("/api/prom/push").await == 200).then_some(());
-        wait_for(String::new, again).await;
+        wait_for(explain, again).await;
     }
     assert_eq!(site.failures("write"), 0.0);
 }
