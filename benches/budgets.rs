@@ -263,6 +263,7 @@ fn owner_side(names: &Names, rounds: usize) {
                     wish,
                     holding: Some(0),
                     refund: None,
+                    debt: 0,
                 };
                 encode_batch(&Batch { sequence, items: keys.iter().map(item).collect() })
             })

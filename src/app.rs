@@ -13,7 +13,10 @@ mod distributors;
 mod edges;
 mod following;
 mod ingester_ring;
+mod member;
 mod membership;
+mod owners;
+mod query_gate;
 mod readiness;
 mod shown;
 mod write_gate;
@@ -28,6 +31,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
+use crate::clients::Gates;
 use crate::clients::config::ClientIdentityConfigError;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -39,7 +43,7 @@ use crate::ingester::passes::{PassLoop, Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
 use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::reload::{ReloadError, ReloadStatusReader, Reloader};
-use crate::limits::{Overrides, Warning};
+use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
 use crate::ring::kv::KvSetupError;
 use crate::ring::kv::requests::RequestDurations;
@@ -62,16 +66,20 @@ use crate::tls::{ServerTls, TlsError};
 use crate::upstream::distributor::HttpUpstreamStartError;
 use crate::upstream::ingesters::IngestersStartError;
 use crate::upstream::page::PageError;
+use crate::upstream::queries::DownstreamStartError;
 use crate::upstream::{Upstream, UpstreamStartError};
 
 use budgets::SecretError;
 use certificates::Certificates;
-use distributors::{Member, Started, Ticking, start_distributor};
+use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
+use member::{Joining, Member};
 use membership::{Membership, follow_own_state};
+use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
 
+pub use query_gate::QueryGate;
 pub use write_gate::WriteGate;
 
 /// How long a ring that cannot be read stays in force.
@@ -105,8 +113,10 @@ pub enum AppError {
     HttpUpstream(#[from] HttpUpstreamStartError),
     #[error(transparent)]
     Ingesters(#[from] IngestersStartError),
-    #[error("the distributors' ring needs a store that can be written: inmemory, etcd or consul")]
-    DistributorRingReadOnly,
+    #[error("the {gates} ring needs a store that can be written: inmemory, etcd or consul")]
+    GateRingReadOnly { gates: Gates },
+    #[error(transparent)]
+    Downstream(#[from] DownstreamStartError),
     #[error("cannot use -client-identity.secret-file {}", .path.display())]
     ClientSecret { path: PathBuf, source: SecretError },
     #[error("cannot prepare TLS of a listener")]
@@ -132,6 +142,11 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
             stop.await;
             gate.stop().await
         }
+        Target::QueryFrontend => {
+            let gate = QueryGate::start(config).await?;
+            stop.await;
+            gate.stop().await
+        }
     }
 }
 
@@ -146,6 +161,7 @@ pub struct App {
     distributors: Option<Member>,
     /// Kept over all distributors.
     budgets: Option<Budgets>,
+    queries: Option<Queries>,
     config: Arc<Config>,
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
@@ -250,10 +266,17 @@ impl App {
         );
         let (started, distributors) = match config.target {
             // As in Cortex, an ingester alone takes pushes from distributors only.
-            Target::Ingester | Target::Distributor => (None, None),
+            Target::Ingester | Target::Distributor | Target::QueryFrontend => (None, None),
             Target::All => {
                 let port = grpc_address.port();
-                let member = Member::join(&config, port, clock, &registry, &durations)?;
+                let joining = Joining {
+                    config: &config,
+                    grpc_port: port,
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                };
+                let member = Member::join_distributors(joining)?;
                 let means = Ticking {
                     registry: &registry,
                     tasks: &mut tasks,
@@ -270,9 +293,35 @@ impl App {
             None => (None, axum::Router::new(), None),
             Some(Started { distributor, pages, budgets }) => (Some(distributor), pages, budgets),
         };
-        let grpc_edge = match &shared {
-            None => grpc_edge,
-            Some(budgets) => grpc_edge.with_budgets(BudgetCalls::of(budgets)),
+        let (queries, query_pages) = match config.target {
+            Target::Ingester | Target::Distributor | Target::QueryFrontend => {
+                (None, read::router(reads))
+            }
+            Target::All => {
+                let joining = Joining {
+                    config: &config,
+                    grpc_port: grpc_address.port(),
+                    clock,
+                    registry: &registry,
+                    durations: &durations,
+                };
+                let means = query_gate::Means {
+                    config: &config,
+                    overrides: &overrides,
+                    clock,
+                    registry: &registry,
+                    tasks: &mut tasks,
+                    drain: &drain,
+                };
+                let (queries, pages) = Queries::start(joining, means, reads, &room)?;
+                (Some(queries), pages)
+            }
+        };
+        let of_queries = queries.as_ref().and_then(|queries| queries.budgets.as_ref());
+        let kept: Vec<Budgets> = shared.iter().chain(of_queries).cloned().collect();
+        let grpc_edge = match kept.is_empty() {
+            true => grpc_edge,
+            false => grpc_edge.with_budgets(BudgetCalls::of(&kept)),
         };
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
@@ -293,12 +342,11 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
-        let router =
-            http::router(http_edge, pages.merge(distributor_pages).merge(read::router(reads)));
+        let router = http::router(http_edge, pages.merge(distributor_pages).merge(query_pages));
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {
-            Target::All | Target::Distributor => Duration::ZERO,
+            Target::All | Target::Distributor | Target::QueryFrontend => Duration::ZERO,
             Target::Ingester => {
                 config.ingester.client_cleanup_period.as_duration() + CLIENT_CLEANUP_MARGIN
             }
@@ -323,6 +371,7 @@ impl App {
             store,
             distributors,
             budgets: shared,
+            queries,
             config: Arc::clone(&config),
             lifecycler,
             watcher,
@@ -346,6 +395,9 @@ impl App {
                 budgets::leave(budgets, member, &self.config).await;
             }
         }
+        if let Some(queries) = &self.queries {
+            queries.leave(&self.config).await;
+        }
         if let Some(lifecycler) = &self.lifecycler {
             lifecycler.leave().await;
         }
@@ -358,6 +410,9 @@ impl App {
         self.wake.wake();
         if let Some(member) = self.distributors {
             member.stop().await;
+        }
+        if let Some(queries) = self.queries {
+            queries.stop().await;
         }
         if let Some(lifecycler) = self.lifecycler
             && let Err(error) = lifecycler.stop().await
@@ -423,19 +478,22 @@ fn role(config: &Config) -> Role {
 fn overrides(config: &Config) -> Overrides {
     let instance = config.ingester.instance_limits.clone();
     let overrides = Overrides::new(config.limits.clone(), instance);
-    match has_client_budgets_off(config) {
-        true => overrides.without_client_budgets(),
-        false => overrides,
-    }
+    overrides.without_client_budgets(budgets_off(config))
 }
 
-/// Budgets of clients would apply here if they were turned on: to who takes remote writes.
-fn has_client_budgets_off(config: &Config) -> bool {
-    let takes_remote_writes = match config.target {
-        Target::All | Target::Distributor => true,
-        Target::Ingester => false,
+/// Budgets of clients that would apply here if they were turned on: to who takes remote writes,
+/// and to who takes queries.
+fn budgets_off(config: &Config) -> BudgetsOff {
+    if config.client_identity.enabled {
+        return BudgetsOff::default();
+    }
+    let (writes, queries) = match config.target {
+        Target::All => (true, true),
+        Target::Distributor => (true, false),
+        Target::QueryFrontend => (false, true),
+        Target::Ingester => (false, false),
     };
-    takes_remote_writes && !config.client_identity.enabled
+    BudgetsOff { writes, queries }
 }
 
 async fn start_reloads(
@@ -445,9 +503,7 @@ async fn start_reloads(
     mut drain: Drain,
 ) -> Result<Option<ReloadStatusReader>, AppError> {
     let mut warnings = config.limits.warnings("limits");
-    if has_client_budgets_off(config) && config.limits.client_budget().is_some() {
-        warnings.push(Warning::ClientBudgetOff { place: "limits".to_owned() });
-    }
+    warnings.extend(config.limits.warnings_of_budgets_off("limits", budgets_off(config)));
     for warning in warnings {
         tracing::warn!(%warning, "limits");
     }

@@ -59,6 +59,21 @@ impl Families {
         self.0.retain(|family| !names.contains(&family.name()));
     }
 
+    /// Adds a label to every sample, where two of a kind are in one process.
+    pub fn label(&mut self, name: &str, value: &str) {
+        for family in &mut self.0 {
+            for metric in family.mut_metric() {
+                let mut labels = metric.take_label();
+                let mut pair = LabelPair::default();
+                pair.set_name(name.to_owned());
+                pair.set_value(value.to_owned());
+                labels.push(pair);
+                labels.sort_by(|a, b| a.name().cmp(b.name()));
+                metric.set_label(labels);
+            }
+        }
+    }
+
     /// The families that have a sample; an empty one is no metric.
     pub fn into_vec(self) -> Vec<MetricFamily> {
         self.0.into_iter().filter(|family| !family.get_metric().is_empty()).collect()

@@ -6,6 +6,7 @@
 //! ```text
 //! remote write ─► server ─► distributor ─┐
 //! gRPC push ────► server ────────────────┴─► ingester ─► series, limits, ratelimit ─► store
+//! query ────────► server ─► frontend ─► upstream: those who answer
 //!                     ring, limits change ─► passes ────► standing, recount
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! `tenant`, `units`, `go_text`, `sync`); mechanisms (`ratelimit`, `exposition`); the core rooms,
 //! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`, `clients`); formats
 //! (`wire`); what reaches outside (`clock`, `store`, `tls`, `upstream`, and the drivers inside
-//! `ring` and `limits`); services (`ingester`, `distributor`); the edge (`server`, `admin`). A room
+//! `ring` and `limits`); services (`ingester`, `distributor`, `frontend`); the edge (`server`, `admin`). A room
 //! uses what is below it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every
 //! import to it.
 
@@ -45,6 +46,7 @@ pub mod tls;
 pub mod upstream;
 
 pub mod distributor;
+pub mod frontend;
 pub mod ingester;
 
 pub mod admin;

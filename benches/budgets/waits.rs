@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use freehold::clients::config::{ColdStart, OwnerLost};
 use freehold::clients::key::KEY_SECRET_BYTES;
 use freehold::clients::peers::{Budgets, BudgetsSetup, connector};
-use freehold::clients::{GateSettings, Key, KeyHasher, Kind, OwnerMap, Terms};
+use freehold::clients::{GateSettings, Gates, Key, KeyHasher, Kind, OwnerMap, Terms};
 use freehold::clock::Clock;
 use freehold::ratelimit::Budget;
 use freehold::server::client_header::ClientHeader;
@@ -64,6 +64,7 @@ pub fn report(is_test: bool) {
 
 fn budgets(us: &str) -> Budgets {
     Budgets::new(BudgetsSetup {
+        gates: Gates::Distributors,
         us: us.into(),
         incarnation: 1,
         settings: GateSettings { owner_lost: OwnerLost::Deny, cold_start: ColdStart::Full },
@@ -89,7 +90,7 @@ async fn serving(budgets: &Budgets) -> String {
         upstream: None,
         stream_answer_within: Duration::from_secs(10),
     };
-    let calls = BudgetCalls::of(budgets);
+    let calls = BudgetCalls::of(std::slice::from_ref(budgets));
     tokio::spawn(async move {
         let (_drainer, drain) = Drainer::new();
         let health = HealthSwitch::new().await;

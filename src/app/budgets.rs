@@ -1,4 +1,4 @@
-//! Budgets over all distributors: what they are made of, and the task that follows the ring.
+//! Budgets over all gates of a ring: what they are made of, and the task that follows the ring.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,16 +9,15 @@ use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::AppError;
-use super::distributors::Member;
+use super::member::Member;
+use super::{AppError, owners};
 use crate::clients::key::KEY_SECRET_BYTES;
-use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, connector};
+use crate::clients::peers::{Budgets, BudgetsSetup, HAND_OVER_WITHIN, TermsFn, connector};
 use crate::clients::{GateSettings, KeyHasher};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::distributor::{owners, shared};
 use crate::exposition::{AtScrape, Families};
-use crate::limits::{IngestionRateStrategy, Overrides};
+use crate::limits::IngestionRateStrategy;
 use crate::ring::model::InstanceState;
 use crate::ring::{Ring, RingSnapshot};
 use crate::server::drain::Drain;
@@ -46,22 +45,28 @@ pub enum SecretError {
     Length { bytes: u64 },
 }
 
+/// What budgets are kept up with.
+pub(super) struct Means<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) tasks: &'a mut JoinSet<()>,
+    pub(super) drain: &'a Drain,
+    pub(super) clock: Clock,
+}
+
 /// Whether anything is to be kept over all distributors.
 pub(super) fn are_wanted(config: &Config) -> bool {
     config.client_identity.enabled
         || config.limits.ingestion_rate_strategy == IngestionRateStrategy::Leased
 }
 
-/// Budgets of a member of the distributors' ring, from now on kept up with it.
+/// Budgets of a member of a ring, from now on kept up with it.
 pub(super) fn start(
     config: &Config,
-    overrides: &Arc<Overrides>,
     member: &Member,
-    clock: Clock,
-    registry: &Registry,
-    tasks: &mut JoinSet<()>,
-    drain: &Drain,
+    terms_of: Arc<TermsFn>,
+    means: Means<'_>,
 ) -> Result<Budgets, AppError> {
+    let Means { registry, tasks, drain, clock } = means;
     let identity = &config.client_identity;
     let grpc = &config.ingester_client.grpc_client_config;
     let tls = match grpc.tls_enabled {
@@ -74,18 +79,23 @@ pub(super) fn start(
         ..UpstreamConfig::default()
     };
     let budgets = Budgets::new(BudgetsSetup {
+        gates: member.gates(),
         us: Arc::clone(member.id()),
         incarnation: rand::random(),
         settings: GateSettings { owner_lost: identity.owner_lost, cold_start: identity.cold_start },
         hasher: KeyHasher::new(secret(&identity.secret_file)?),
         clock,
         owner_timeout: identity.owner_timeout.as_duration(),
-        terms_of: shared::terms_of(overrides),
+        terms_of,
         connect: connector(way, tls),
     });
-    let shown = budgets.clone();
-    let read = move |families: &mut Families| shown.read_metrics(families);
-    registry.register(Box::new(AtScrape::new("client_families", read)))?;
+    let (shown, name) = (budgets.clone(), member.gates().name());
+    let read = move |families: &mut Families| {
+        shown.read_metrics(families);
+        families.label("ring", name);
+    };
+    let source = format!("client_{}_families", name.replace('-', "_"));
+    registry.register(Box::new(AtScrape::new(&source, read)))?;
     let (followed, ring) = (budgets.clone(), Arc::clone(member.ring()));
     let (us, overdue_ms) = (Arc::clone(member.id()), identity.owner_overdue.0);
     let mut drain = drain.clone();

@@ -1,5 +1,4 @@
-//! Our part in the distributors' ring, which tells how many share a tenant's global rate, and who
-//! keeps which budget.
+//! A distributor that takes writes, and what belongs to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,173 +6,29 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::task::JoinSet;
 
-use super::{AppError, RING_LAST_GOOD_MS};
+use super::member::Member;
+use super::{AppError, budgets};
+use crate::admin;
 use crate::admin::clients::ClientsSource;
-use crate::admin::{self, RingSource};
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::ha::HaTracker;
-use crate::distributor::{Distributor, Parts, Peers, RATE_INTERVAL, Sink};
+use crate::distributor::{Distributor, Parts, Peers, RATE_INTERVAL, Sink, shared};
 use crate::exposition::{AtScrape, Families};
 use crate::limits::reload::write::RuntimeFileEditor;
-use crate::limits::{IngestionRateStrategy, Overrides, exporter};
+use crate::limits::{Overrides, exporter};
 use crate::ratelimit::RECHECK_PERIOD;
 use crate::ring::config::KvConfig;
+use crate::ring::kv::KvClient;
 use crate::ring::kv::inmemory::InMemoryKv;
 use crate::ring::kv::requests::RequestDurations;
-use crate::ring::kv::{KvClient, KvCodec};
-use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
-use crate::ring::service_ring::{DISTRIBUTOR_RING, ServiceRingConfig};
-use crate::ring::watcher::{RingRead, Taken, Watcher};
-use crate::ring::{EMPTY_RING_ERROR, Published, Ring, RingSettings};
+use crate::ring::lifecycler;
 use crate::server::drain::Drain;
 use crate::server::tenancy::Tenancy;
-use crate::units::Millis;
-use crate::wire::ring_desc;
 
 /// How often idle tenants are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
-
-/// A member of the distributors' ring.
-pub(super) struct Member {
-    id: Arc<str>,
-    ring: Arc<Ring>,
-    lifecycler: Lifecycler,
-    watcher: Watcher,
-}
-
-impl Member {
-    /// Joins where something is meant for all distributors together: rates, or the budgets of
-    /// clients. As in Cortex, nobody asks how many there are else.
-    pub(super) fn join(
-        config: &Config,
-        grpc_port: u16,
-        clock: Clock,
-        registry: &Registry,
-        durations: &RequestDurations,
-    ) -> Result<Option<Self>, AppError> {
-        let has_shared_rates = match config.limits.ingestion_rate_strategy {
-            IngestionRateStrategy::Local => false,
-            IngestionRateStrategy::Global | IngestionRateStrategy::Leased => true,
-        };
-        // Any tenant's overrides may bring a budget of clients later.
-        if !has_shared_rates && !config.client_identity.enabled {
-            return Ok(None);
-        }
-        let life = match super::budgets::are_wanted(config) {
-            false => config.distributor.ring.lifecycler(),
-            true => owner_ring(config).lifecycler(),
-        };
-        let settings = lifecycler::settings(&life, grpc_port);
-        let store = &life.ring.kvstore;
-        let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), "distributor-ring")?;
-        if !kv.is_writable() {
-            return Err(AppError::DistributorRingReadOnly);
-        }
-        let key = store.key(DISTRIBUTOR_RING);
-        let codec = KvCodec {
-            decode: |bytes| ring_desc::decode(bytes).map_err(|error| error.to_string()),
-            // Our own model always fits: it was read within the same bounds.
-            encode: |model| ring_desc::encode(model).unwrap_or_default(),
-        };
-        let wall_clock: lifecycler::WallClock = Arc::new(move || clock.now().unix_ms);
-        let ring = Arc::new(Ring::new(
-            RingSettings {
-                replication_factor: life.ring.replication_factor,
-                zone_awareness_enabled: life.ring.zone_awareness_enabled,
-                heartbeat_timeout_ms: life.ring.heartbeat_timeout.0,
-                extend_writes: false,
-                own_id: Some(settings.id.clone()),
-            },
-            RING_LAST_GOOD_MS,
-        ));
-        let sink = publisher(Arc::clone(&ring), Arc::clone(&wall_clock));
-        let watcher = Watcher::spawn(kv.clone(), key.clone(), codec, Arc::clone(&wall_clock), sink);
-        let means = Means {
-            kv: kv.for_user("distributor-lifecycler"),
-            key,
-            codec,
-            clock: wall_clock,
-            tokens_file_path: None,
-            metrics: lifecycler::Metrics::register(registry, "distributor")?,
-        };
-        let id = settings.id.as_str().into();
-        let member = Self { id, lifecycler: Lifecycler::spawn(settings, means), ring, watcher };
-        let (ring, reads) = (Arc::clone(&member.ring), member.watcher.counts());
-        let read = move |families: &mut Families| {
-            crate::ring::metrics::read(&ring, "distributor", clock.now().unix_ms, families);
-            reads.read_metrics("distributor", families);
-        };
-        registry.register(Box::new(AtScrape::new("distributor_ring_families", read)))?;
-        Ok(Some(member))
-    }
-
-    /// Our id in the ring.
-    pub(super) fn id(&self) -> &Arc<str> {
-        &self.id
-    }
-
-    pub(super) fn ring(&self) -> &Arc<Ring> {
-        &self.ring
-    }
-
-    pub(super) fn handle(&self) -> LifecyclerHandle {
-        self.lifecycler.handle()
-    }
-
-    /// What the ring's page is made from.
-    pub(super) fn page(&self, clock: Clock) -> RingSource {
-        RingSource { ring: Arc::clone(&self.ring), lifecycler: Some(self.handle()), clock }
-    }
-
-    /// Says that we go, so that the others take our share.
-    pub(super) async fn leave(&self) {
-        self.lifecycler.leave().await;
-    }
-
-    pub(super) async fn stop(self) {
-        if let Err(error) = self.lifecycler.stop().await {
-            tracing::warn!(%error, "our entry in the distributors' ring was not put in order");
-        }
-        self.watcher.stop().await;
-    }
-}
-
-/// The distributors' ring where members own budgets: their keys are to be shared out evenly, and a
-/// lost one is to be noticed within [`owner_overdue`], so three heartbeats fit into that.
-///
-/// [`owner_overdue`]: crate::clients::config::ClientIdentityConfig::owner_overdue
-fn owner_ring(config: &Config) -> ServiceRingConfig {
-    let ring = &config.distributor.ring;
-    let even = ServiceRingConfig::query_gate();
-    let period_max = Millis(config.client_identity.owner_overdue.0 / 3);
-    let heartbeat_period = match ring.heartbeat_period {
-        Millis(0) => period_max,
-        period => period.min(period_max),
-    };
-    let num_tokens = ring.num_tokens.max(even.num_tokens);
-    ServiceRingConfig { heartbeat_period, num_tokens, ..ring.clone() }
-}
-
-/// Publishes what the store holds.
-pub(super) fn publisher(
-    ring: Arc<Ring>,
-    clock: lifecycler::WallClock,
-) -> impl FnMut(RingRead) -> Taken + Send + 'static {
-    move |read: RingRead| {
-        match read {
-            RingRead::Ok { reading, read_at_ms } => {
-                if ring.publish(&reading, read_at_ms) == Published::OutOfStep {
-                    return Taken::OutOfStep;
-                }
-            }
-            RingRead::Empty => ring.read_failed(clock(), EMPTY_RING_ERROR),
-            RingRead::Failed(error) => ring.read_failed(clock(), error),
-        }
-        Taken::InStep
-    }
-}
 
 /// A distributor, with its numbers registered and its clock ticking; and its pages.
 pub(super) fn start_distributor(
@@ -185,14 +40,16 @@ pub(super) fn start_distributor(
     mut means: Ticking<'_>,
 ) -> Result<Started, AppError> {
     let ha = start_ha_tracker(config, clock, &mut means)?;
-    let budgets = match member.filter(|_| super::budgets::are_wanted(config)) {
+    let shared_budgets = match member.filter(|_| budgets::are_wanted(config)) {
         None => None,
         Some(member) => {
             let Ticking { registry, tasks, drain, .. } = &mut means;
-            Some(super::budgets::start(config, overrides, member, clock, registry, tasks, drain)?)
+            let terms_of = shared::terms_of(overrides);
+            let means = budgets::Means { registry, tasks, drain, clock };
+            Some(budgets::start(config, member, terms_of, means)?)
         }
     };
-    let pages = pages(config, overrides, member, &ha, &budgets, clock);
+    let pages = pages(config, overrides, member, &ha, &shared_budgets, clock);
     if config.distributor.overrides_exporter_enabled {
         let shown = Arc::clone(overrides);
         let read =
@@ -206,7 +63,7 @@ pub(super) fn start_distributor(
         parity: config.distributor.limits_parity || config.ingester.limits_parity,
         overrides: Arc::clone(overrides),
         peers,
-        budgets: budgets.clone(),
+        budgets: shared_budgets.clone(),
         ha,
         sink,
         clock,
@@ -228,7 +85,7 @@ pub(super) fn start_distributor(
             }
         }
     });
-    Ok(Started { distributor, pages, budgets })
+    Ok(Started { distributor, pages, budgets: shared_budgets })
 }
 
 /// A distributor that takes writes, and what belongs to it.

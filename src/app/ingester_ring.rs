@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 
-use super::distributors::publisher;
+use super::member::publisher;
 use super::membership::DescReader;
 use super::readiness::{ring_note, ring_unread};
 use super::{AppError, RING_LAST_GOOD_MS};

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::certificates::Certificates;
-use super::distributors::{Member, Started, Ticking, start_distributor};
+use super::distributors::{Started, Ticking, start_distributor};
 use super::ingester_ring::IngesterRing;
+use super::member::{Joining, Member};
 use super::readiness::ring_note;
 use super::{AppError, edges, listen, room, serve_grpc, serve_http, start_reloads};
 use crate::admin;
@@ -93,7 +94,14 @@ impl WriteGate {
 
         let durations = RequestDurations::register(&registry)?;
         let grpc_port = grpc_address.map_or(config.server.grpc_listen_port, |one| one.port());
-        let member = Member::join(&config, grpc_port, clock, &registry, &durations)?;
+        let joining = Joining {
+            config: &config,
+            grpc_port,
+            clock,
+            registry: &registry,
+            durations: &durations,
+        };
+        let member = Member::join_distributors(joining)?;
         let (sink, ingesters) = match way_on {
             WayOn::Upstream(upstream) => (Sink::Upstream(upstream), None),
             WayOn::Ingesters(clients) => {
@@ -140,7 +148,7 @@ impl WriteGate {
             health.set_serving(true).await;
             let settings = edges::gate_grpc_settings(&config, &edge.room);
             let grpc_edge = GrpcEdge::new(settings, None, Work::Inline, &health, drain.clone());
-            let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(budgets));
+            let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
         serve_http(&config, listener, http::router(edge, pages), &drain, &mut tasks);

@@ -1,12 +1,13 @@
 //! One budget at its owner.
 //!
-//! Invariant: `credit + leased <= burst` at every instant, where `leased` is credit that peers may
-//! still spend. Refill stops at `burst - leased`. Work admitted anywhere in any window of length Δ
+//! Invariant: `credit + reserved <= burst` at every instant, where `reserved` is credit that peers
+//! may still spend, or that is held for what may have cost nothing. Refill stops at
+//! `burst - reserved`. Work admitted anywhere in any window of length Δ
 //! is then at most `burst + rate·Δ`: the curve of one bucket, wherever its credit is spent. A
 //! request that waited for the owner counts when the owner decided.
 //!
 //! Three things break it when done the simple way, and each is a test below. Expiry is kept per
-//! grant. A refill up to now comes under the old `leased` before a report lowers it. Expired
+//! grant. A refill up to now comes under the old `reserved` before a report lowers it. Expired
 //! grants are released in the order of time, with a refill up to each.
 //!
 //! A report is believed to have been spent from the grants that expire first: what is left is
@@ -27,6 +28,13 @@ const LEASE_PART: f64 = 4.0;
 /// Most leases of one budget that are out at once: each of sixty peers renews about four times in
 /// a lease's life. At the bound requests are checked one by one.
 const GRANTS_MAX: usize = 256;
+
+/// How long credit is held for what may turn out to have cost nothing.
+pub const SETTLE_NS: i64 = 250_000_000;
+/// Ends of holds are multiples of it, so that an account has seven of them at most.
+const HOLD_STEP_NS: i64 = 50_000_000;
+/// Whose grants holds are: nobody's, who could spend them.
+const HELD: Holder = Holder(u32::MAX);
 
 const NANOS_PER_SEC: f64 = 1e9;
 
@@ -64,7 +72,7 @@ pub struct Short {
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// Below 0 while more was spent than was there, which only an owner that did not know it let.
+    /// Below 0 while more was spent than was there: by debits, and by owners that did not know it.
     credit: f64,
     at_ns: i64,
     headroom: Headroom,
@@ -108,6 +116,58 @@ impl Account {
     pub fn refund(&mut self, budget: Budget, n: u64, age_ns: i64, now_ns: i64) {
         let made = Slot::about(now_ns.saturating_sub(age_ns));
         self.give_back(budget, n, made, now_ns);
+    }
+
+    /// Takes credit whether it is there or not; what is missing is paid by the refill to come.
+    ///
+    /// A debt ends at one burst. So whoever is over it has its whole burst again after twice the
+    /// time that a burst takes to flow in, and nothing that is charged behind their back, by
+    /// mistake or by a stranger, shuts them out for longer.
+    pub fn debit(&mut self, budget: Budget, n: u64, now_ns: i64) {
+        self.advance(budget, now_ns);
+        let floor = -(budget.burst as f64);
+        // One that is below it already, since the burst was lowered, is not lifted.
+        self.credit = (self.credit - n as f64).max(floor.min(self.credit));
+    }
+
+    /// Reserves what was just spent until it is known whether it is to come back: it is out, as a
+    /// lease is, and no refill takes its place. At the bound of grants it is spent for good.
+    pub fn hold(&mut self, n: u64, now_ns: i64) {
+        let expires_ns = held_until(now_ns);
+        let grants = self.grants.get_or_insert_default();
+        let at = grants.partition_point(|grant| grant.expires_ns < expires_ns);
+        let is_full = grants.len() >= GRANTS_MAX;
+        let is_held = |grant: &&mut Grant| grant.holder == HELD && grant.expires_ns == expires_ns;
+        match grants.get_mut(at).filter(is_held) {
+            Some(grant) => grant.credits += n,
+            None if n > 0 && !is_full => {
+                grants.insert(at, Grant { holder: HELD, credits: n, expires_ns });
+            }
+            None => {}
+        }
+    }
+
+    /// Returns what was held from `made_ns` on, and tells how much that was: nothing when it is
+    /// settled. Until then it does not matter whose of the same time it is.
+    pub fn let_go(&mut self, budget: Budget, n: u64, made_ns: i64, now_ns: i64) -> u64 {
+        self.advance(budget, now_ns);
+        let Some(grants) = &mut self.grants else { return 0 };
+        if held_until(made_ns) <= now_ns {
+            return 0;
+        }
+        let mut rest = n;
+        for grant in grants.iter_mut().filter(|grant| grant.holder == HELD) {
+            let part = rest.min(grant.credits);
+            grant.credits -= part;
+            rest -= part;
+        }
+        let back = n - rest;
+        self.credit += back as f64;
+        grants.retain(|grant| grant.credits > 0);
+        if grants.is_empty() {
+            self.grants = None;
+        }
+        back
     }
 
     /// Spends for a peer and grants it a lease of what is left, which may be none.
@@ -184,16 +244,26 @@ impl Account {
 
     /// Credit that peers may still spend.
     pub fn leased(&self) -> u64 {
+        self.leases().map(|grant| grant.credits).sum()
+    }
+
+    /// Credit that is out: leased or held.
+    fn reserved(&self) -> u64 {
         self.grants().map(|grant| grant.credits).sum()
     }
 
-    pub fn grants(&self) -> impl Iterator<Item = &Grant> {
+    /// Leases that are out.
+    pub fn leases(&self) -> impl Iterator<Item = &Grant> {
+        self.grants().filter(|grant| grant.holder != HELD)
+    }
+
+    fn grants(&self) -> impl Iterator<Item = &Grant> {
         self.grants.iter().flat_map(|grants| grants.iter())
     }
 
     /// Nothing is owed, so that a new account would say the same.
     pub fn is_full(&self, budget: Budget) -> bool {
-        self.credit >= budget.burst as f64 && self.leased() == 0
+        self.credit >= budget.burst as f64 && self.reserved() == 0
     }
 
     /// When nothing is owed any more if nothing is spent, with what is out counted as spent.
@@ -208,7 +278,7 @@ impl Account {
         }
         let elapsed_s = (to_ns - self.at_ns) as f64 / NANOS_PER_SEC;
         self.at_ns = to_ns;
-        let brim = budget.burst.saturating_sub(self.leased()) as f64;
+        let brim = budget.burst.saturating_sub(self.reserved()) as f64;
         let filled = self.credit + budget.rate * elapsed_s;
         self.credit = filled.min(brim);
         self.headroom.note(brim - self.credit, to_ns);
@@ -216,7 +286,7 @@ impl Account {
 
     /// A burst that was lowered, or a lease that we did not know of.
     fn keep_invariant(&mut self, budget: Budget) {
-        let brim = budget.burst.saturating_sub(self.leased()) as f64;
+        let brim = budget.burst.saturating_sub(self.reserved()) as f64;
         self.credit = self.credit.min(brim);
     }
 
@@ -246,13 +316,17 @@ impl Account {
             return Short { wait_ns: None };
         }
         // No refill gets above the brim; what is out has to come back first.
-        let brim = budget.burst.saturating_sub(self.leased());
+        let brim = budget.burst.saturating_sub(self.reserved());
         let room_ns = match n > brim {
             true => self.next_due_ns().map_or(0, |due_ns| due_ns.saturating_sub(self.at_ns)),
             false => 0,
         };
         Short { wait_ns: Some((fill_ns.ceil() as u64).max(room_ns.max(0) as u64)) }
     }
+}
+
+fn held_until(made_ns: i64) -> i64 {
+    (made_ns.saturating_add(SETTLE_NS).div_euclid(HOLD_STEP_NS) + 1).saturating_mul(HOLD_STEP_NS)
 }
 
 /// Nanoseconds in which `missing` credits flow in.

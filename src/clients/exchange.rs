@@ -37,6 +37,8 @@ pub struct Item {
     /// What the asker holds of the budget.
     pub holding: Option<u64>,
     pub refund: Option<Refund>,
+    /// Credits that are taken whether they are there or not; 0 are none.
+    pub debt: u64,
 }
 
 /// Credits that were asked for, spent, and bought nothing.
@@ -96,6 +98,8 @@ pub struct Question<W> {
     pub wish: Wish,
     /// Credits to be given back, and when they were asked for.
     pub refund: Option<(u64, i64)>,
+    /// Credits that are owed by now.
+    pub debt: u64,
     pub waiter: Option<W>,
 }
 
@@ -166,7 +170,7 @@ impl<W> Link<W> {
                 // One lease a batch is enough.
                 false => (Wish { want: 0, ..*wish }, None),
             };
-            Item { key: key.clone(), wish, holding, refund }
+            Item { key: key.clone(), wish, holding, refund, debt: question.debt }
         });
         self.sequence += 1;
         let batch = Arc::new(Batch { sequence: self.sequence, items: items.collect() });

@@ -11,6 +11,7 @@
 //! calls a request that waits.
 
 mod counts;
+mod debts;
 mod links;
 mod maps;
 mod serving;
@@ -23,10 +24,9 @@ use arc_swap::ArcSwap;
 use super::account::{Holder, Short, Wish};
 use super::config::{ColdStart, OwnerLost};
 use super::exchange::{Answer, Answered, Answers, Question};
-use super::headroom::Slot;
 use super::key::{Key, KeyHash, KeyHasher, Kind, OwnedKey};
 use super::leases::{LeaseCharge, Leases, Spent};
-use super::owner::{AccountView, KeyedTerms, Owner, Start, Terms};
+use super::owner::{AccountView, KeyedTerms, Made, Owner, Start, Terms};
 use super::placement::{OwnerMap, Placed};
 use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -125,8 +125,8 @@ pub struct Charge {
 
 #[derive(Debug)]
 enum Source {
-    Account(Slot),
-    Share(Slot),
+    Account(Made),
+    Share(Made),
     Lease(LeaseCharge),
     /// The owner paid at once, when it was asked.
     Asked {
@@ -218,7 +218,7 @@ impl<W> Gate<W> {
         let Asking { owner, key, hash, wish } = asking;
         let links = self.links.load();
         let Some(seat) = links.get(&owner) else { return Err(waiter) };
-        let question = Question { key, hash, wish, refund: None, waiter: Some(waiter) };
+        let question = Question { key, hash, wish, refund: None, debt: 0, waiter: Some(waiter) };
         let asked = lock(&seat.link).ask(question);
         match asked {
             Ok(()) => {
@@ -375,7 +375,7 @@ impl<W> Gate<W> {
         if let Some(seat) = self.links.load().get(owner) {
             let refund = Some((n, asked_ns));
             let (key, wish) = (key.to_owned(), Wish::default());
-            let question = Question { key, hash, wish, refund, waiter: None };
+            let question = Question { key, hash, wish, refund, debt: 0, waiter: None };
             if lock(&seat.link).ask(question).is_ok() {
                 (seat.wake)();
             }
@@ -384,7 +384,8 @@ impl<W> Gate<W> {
 
     fn renew(&self, owner: &Id, key: Key<'_>, hash: KeyHash, wish: Wish, now_ns: i64) {
         let links = self.links.load();
-        let question = Question { key: key.to_owned(), hash, wish, refund: None, waiter: None };
+        let key_owned = key.to_owned();
+        let question = Question { key: key_owned, hash, wish, refund: None, debt: 0, waiter: None };
         let asked = links.get(owner).is_some_and(|seat| {
             let asked = lock(&seat.link).ask(question).is_ok();
             if asked {

@@ -12,13 +12,33 @@ const CLIENT_BYTES_MAX: usize = 256;
 /// Length of the secret that names are hashed with, in bytes: what the hash mixes at most.
 pub const KEY_SECRET_BYTES: usize = 192;
 
+/// How many queries a client may try for each that its budget pays for.
+///
+/// Refreshed dashboards are answered from a cache nine times out of ten, and are not to be refused
+/// for it; and a client that is never refused for what is free has to be stopped by something.
+pub const TRIES_PER_QUERY: u64 = 10;
+
 /// What a budget is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A tenant's own writes, over all of its clients; the key has no client.
     TenantWrites,
     ClientWrites,
+    /// Queries that were not answered from a cache; what was is given back.
     ClientQueries,
+    /// All queries, answered from a cache or not: [`TRIES_PER_QUERY`] times the rate and burst of
+    /// the budget above it, of which nothing is ever given back.
+    ClientQueryTries,
+}
+
+/// Which gates keep a budget: each sort is in a ring of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Gates {
+    /// The write gates, in the distributors' ring.
+    #[default]
+    Distributors,
+    /// The query gates, in the query-frontends' ring.
+    QueryFrontends,
 }
 
 /// Names one budget.
@@ -74,6 +94,41 @@ impl KeyHash {
     }
 }
 
+impl Kind {
+    /// What is spent of it is held until it is known whether it bought anything: many charges at
+    /// once come back, and all of them whole.
+    pub fn is_held(self) -> bool {
+        match self {
+            Self::ClientQueries => true,
+            Self::TenantWrites | Self::ClientWrites | Self::ClientQueryTries => false,
+        }
+    }
+
+    /// Who keeps budgets of this kind.
+    pub fn gates(self) -> Gates {
+        match self {
+            Self::TenantWrites | Self::ClientWrites => Gates::Distributors,
+            Self::ClientQueries | Self::ClientQueryTries => Gates::QueryFrontends,
+        }
+    }
+}
+
+impl Gates {
+    /// As metrics and logs call them, after the service that each stands in front of.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Distributors => "distributor",
+            Self::QueryFrontends => "query-frontend",
+        }
+    }
+}
+
+impl fmt::Display for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl Key<'_> {
     pub fn to_owned(self) -> OwnedKey {
         OwnedKey { kind: self.kind, tenant: self.tenant.into(), client: self.client.into() }
@@ -103,6 +158,7 @@ mod tests {
         let keys = [
             key(Kind::ClientWrites, "a", "b"),
             key(Kind::ClientQueries, "a", "b"),
+            key(Kind::ClientQueryTries, "a", "b"),
             key(Kind::ClientWrites, "ab", ""),
             key(Kind::ClientWrites, "", "ab"),
             key(Kind::TenantWrites, "ab", ""),

@@ -26,7 +26,7 @@ pub mod placement;
 mod recent;
 
 pub use gate::{Cause, Charge, Decision, Gate, GateCounts, GateSettings, Outcome, Refusal};
-pub use key::{Key, KeyHasher, Kind, OwnedKey};
+pub use key::{Gates, Key, KeyHasher, Kind, OwnedKey, TRIES_PER_QUERY};
 pub use owner::{AccountView, Terms};
 pub use peers::Budgets;
 pub use placement::OwnerMap;

@@ -29,7 +29,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::gate::{Charge, Decision, Gate, GateCounts, GateSettings, Outcome, Refusal};
-use super::key::{Key, KeyHasher, Kind};
+use super::key::{Gates, Key, KeyHasher, Kind};
 use super::owner::Terms;
 use super::placement::OwnerMap;
 use crate::clock::Clock;
@@ -54,6 +54,8 @@ type Waiter = oneshot::Sender<Outcome>;
 
 /// What budgets are made of.
 pub struct BudgetsSetup {
+    /// In whose ring we are; only their kinds of budgets are kept.
+    pub gates: Gates,
     /// Our id in the ring.
     pub us: Id,
     /// Tells this life of the process from others: the time of its start in nanoseconds, or a
@@ -79,6 +81,7 @@ pub struct Budgets {
 
 /// What the tasks know of, too.
 struct Shared {
+    gates: Gates,
     gate: Gate<Waiter>,
     settings: GateSettings,
     clock: Clock,
@@ -108,6 +111,7 @@ impl Budgets {
     pub fn new(setup: BudgetsSetup) -> Self {
         let key = Key { kind: Kind::TenantWrites, tenant: "placement", client: "" };
         let shared = Shared {
+            gates: setup.gates,
             placement: setup.hasher.hash(key).0,
             gate: Gate::new(setup.us, setup.settings, setup.hasher),
             settings: setup.settings,
@@ -129,6 +133,11 @@ impl Budgets {
         Self { shared: Arc::new(shared), tasks: Arc::new(Mutex::new(tasks)) }
     }
 
+    /// In whose ring we are.
+    pub fn gates(&self) -> Gates {
+        self.shared.gates
+    }
+
     /// Takes `n` credits of a budget, or says why not. Mostly it neither waits nor allocates; the
     /// owner's answer is waited for as long as the owner's timeout says.
     ///
@@ -145,6 +154,13 @@ impl Budgets {
     /// Gives back a charge that bought nothing.
     pub fn give_back(&self, key: Key<'_>, charge: Charge) {
         self.shared.gate.give_back(key, charge, self.shared.now_ns());
+    }
+
+    /// Takes `n` credits of a budget whether they are there or not: what was admitted for less
+    /// than it turned out to cost is paid by the refill to come, down to one burst below nothing.
+    /// Nobody waits for it, and it may be lost where its owner cannot be reached.
+    pub fn debit(&self, key: Key<'_>, n: u64, terms: Terms) {
+        self.shared.gate.debit(key, n, terms, self.shared.now_ns());
     }
 
     /// A new ring: who owns what, and the address of every gate in it, whether it owns or not.

@@ -107,9 +107,13 @@ pub(super) fn flag_setting(flag: &flags::Flag, text: &str) -> Result<Setting, Co
             Value::Number(number.map_err(|_| kind("a whole number of 64 bits"))?)
         }
         Kind::Float => {
-            let number: f64 = text.parse().map_err(|_| kind("a number"))?;
-            let number = serde_json::Number::from_f64(number);
-            Value::Number(number.ok_or_else(|| kind("a finite number"))?)
+            let number = text.parse::<f64>().map(serde_json::Number::from_f64);
+            match number {
+                Ok(number) => Value::Number(number.ok_or_else(|| kind("a finite number"))?),
+                // A share; a key that takes none says so itself.
+                Err(_) if text.ends_with('%') => Value::from(text),
+                Err(_) => return Err(kind("a number")),
+            }
         }
         Kind::Duration | Kind::Text => Value::from(text),
         Kind::List if text.is_empty() => Value::Array(Vec::new()),

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
+use crate::frontend::config::{FrontendConfig, FrontendConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
 use crate::labels::NameScheme;
 use crate::limits::reload;
@@ -50,6 +51,7 @@ pub struct Config {
     pub name_validation_scheme: NameScheme,
     pub server: ServerConfig,
     pub distributor: DistributorConfig,
+    pub frontend: FrontendConfig,
     pub ingester_client: IngesterClientConfig,
     pub ingester: IngesterConfig,
     /// How the clients of tenants are named, and who keeps their budgets.
@@ -70,17 +72,15 @@ pub enum Target {
     Ingester,
     /// Remote write only, nothing stored: the write gate.
     Distributor,
+    /// The query API only, in front of those who answer: the query gate.
+    QueryFrontend,
 }
 
 /// Why a text names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
-    #[error(
-        "target {name} comes with a later release; this one knows all, ingester and distributor"
-    )]
-    Later { name: String },
-    #[error("there is no target {name:?}; this release knows all, ingester and distributor")]
-    Unknown { name: String },
+#[error("there is no target {name:?}; there are all, ingester, distributor and query-frontend")]
+pub struct TargetError {
+    name: String,
 }
 
 /// Why a run does not start.
@@ -135,6 +135,12 @@ pub enum ConfigError {
     #[error("-distributor.upstream-url is for -target=distributor; this target stores by itself")]
     UpstreamUnused,
     #[error(transparent)]
+    Frontend(#[from] FrontendConfigError),
+    #[error("the query gates' ring cannot be used")]
+    FrontendRing(#[source] ring::config::ConfigError),
+    #[error("-target=query-frontend has nobody who answers queries: set -frontend.downstream-url")]
+    NobodyAnswers,
+    #[error(transparent)]
     IngesterClient(#[from] IngesterClientConfigError),
     #[error(transparent)]
     Ingester(#[from] IngesterConfigError),
@@ -157,7 +163,7 @@ impl Config {
     /// be waited for, and nobody scrapes what has left. Else they are Cortex's.
     pub fn for_target(target: Target) -> Self {
         let mut config = Self { target, ..Self::default() };
-        if matches!(target, Target::Ingester | Target::Distributor) {
+        if target != Target::All {
             config.ingester.lifecycler = ring::config::LifecyclerConfig::default();
         }
         config
@@ -178,6 +184,7 @@ impl Default for Config {
             name_validation_scheme: NameScheme::Legacy,
             server: ServerConfig::default(),
             distributor: DistributorConfig::default(),
+            frontend: FrontendConfig::default(),
             ingester_client: IngesterClientConfig::default(),
             ingester,
             client_identity: ClientIdentityConfig::default(),
@@ -195,6 +202,11 @@ impl Config {
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
         self.distributor.validate(self.limits.ha_tracker_failover_timeout)?;
+        self.frontend.validate()?;
+        self.frontend.ring.validate().map_err(ConfigError::FrontendRing)?;
+        if self.target == Target::QueryFrontend && !self.frontend.downstream.is_set() {
+            return Err(ConfigError::NobodyAnswers);
+        }
         self.ingester_client.validate()?;
         let is_gate = self.target == Target::Distributor;
         if !is_gate && self.distributor.upstream.is_set() {
@@ -226,8 +238,8 @@ impl TryFrom<String> for Target {
             "all" => Ok(Self::All),
             "ingester" => Ok(Self::Ingester),
             "distributor" => Ok(Self::Distributor),
-            "query-frontend" => Err(TargetError::Later { name }),
-            _ => Err(TargetError::Unknown { name }),
+            "query-frontend" => Ok(Self::QueryFrontend),
+            _ => Err(TargetError { name }),
         }
     }
 }
@@ -238,6 +250,7 @@ impl From<Target> for String {
             Target::All => "all".into(),
             Target::Ingester => "ingester".into(),
             Target::Distributor => "distributor".into(),
+            Target::QueryFrontend => "query-frontend".into(),
         }
     }
 }

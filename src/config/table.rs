@@ -7,6 +7,9 @@ mod client_identity;
 mod distributor;
 mod distributor_ring;
 mod distributor_upstream;
+mod frontend;
+mod frontend_downstream;
+mod frontend_ring;
 mod general;
 mod ha_tracker;
 mod ingester;
@@ -29,6 +32,9 @@ pub const FLAGS: &[Group] = &[
     distributor::FLAGS,
     distributor_upstream::FLAGS,
     distributor_ring::FLAGS,
+    frontend::FLAGS,
+    frontend_downstream::FLAGS,
+    frontend_ring::FLAGS,
     ha_tracker::FLAGS,
     otlp::FLAGS,
     owned_series::FLAGS,
@@ -69,6 +75,14 @@ pub(super) const SECOND_PLACES: &[(&str, &str)] = &[
         "limits.client_identity_ingestion_tracked_clients_limit",
     ),
     ("distributor.client_identity_ingestion_shadow", "limits.client_identity_ingestion_shadow"),
+    ("frontend.client_identity_query_rate_limit", "limits.client_identity_query_rate_limit"),
+    ("frontend.client_identity_query_burst_size", "limits.client_identity_query_burst_size"),
+    (
+        "frontend.client_identity_query_tracked_clients_limit",
+        "limits.client_identity_query_tracked_clients_limit",
+    ),
+    ("frontend.client_identity_query_shadow", "limits.client_identity_query_shadow"),
+    ("frontend.query_capacity_per_second", "limits.query_capacity_per_second"),
 ];
 
 /// Keys that no flag can set: lists of maps, which a command line cannot hold.

@@ -159,8 +159,8 @@ fn a_value_that_does_not_fit_names_the_flag_and_what_it_takes() {
     check("-ingester.active-series-metrics-idle-timeout=10", &["10s"]);
     check("-ingester.series-limit-mode=round", &["flat", "share"]);
     check("-log.level=loud", &["warn"]);
-    check("-target=query-frontend", &["later release"]);
-    check("-target=everything", &["all, ingester and distributor"]);
+    check("-target=querier", &["there is no target \"querier\"", "query-frontend"]);
+    check("-target=everything", &["all, ingester, distributor and query-frontend"]);
 }
 
 #[test]

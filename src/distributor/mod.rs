@@ -14,7 +14,6 @@ mod config;
 mod counters;
 pub mod fan_out;
 pub mod ha;
-pub mod owners;
 pub mod prepare;
 mod prepared;
 mod rates;

@@ -25,7 +25,7 @@ pub fn terms_of(overrides: &Arc<Overrides>) -> Arc<TermsFn> {
                 IngestionRateStrategy::Local | IngestionRateStrategy::Global => None,
             },
             Kind::ClientWrites => client_terms(limits),
-            Kind::ClientQueries => None,
+            Kind::ClientQueries | Kind::ClientQueryTries => None,
         }
     })
 }

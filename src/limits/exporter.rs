@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{Limits, Snapshot};
+use super::{Limits, QUERY_RATE, Snapshot};
 use crate::exposition::Families;
 use crate::units::Millis;
 
@@ -44,6 +44,8 @@ fn numbers(limits: &Limits) -> Vec<(String, f64)> {
     let number = |name: &str, value: &Value| match value {
         Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
         Value::Number(number) => number.as_f64(),
+        // A share is told as what it comes to.
+        Value::String(_) if name == QUERY_RATE => limits.query_rate(),
         // Texts that look like durations are texts where they are free.
         Value::String(text) if DURATIONS.contains(&name) => {
             Millis::parse(text).ok().map(|span| span.0 as f64 / 1000.0)
@@ -94,7 +96,8 @@ mod tests {
         let overrides =
             std::sync::Arc::new(Overrides::new(Limits::default(), InstanceLimits::default()));
         let file = "overrides:\n  t:\n    ingestion_rate: 7\n    accept_ha_samples: true\n    \
-                    creation_grace_period: 90s\n";
+                    creation_grace_period: 90s\n    query_capacity_per_second: 50\n    \
+                    client_identity_query_rate_limit: 5%\n";
         let file = overrides.parse(file).expect("valid");
         overrides.publish(file);
         let registry = Registry::new();
@@ -103,6 +106,7 @@ mod tests {
         let text = TextEncoder::new().encode_to_string(&registry.gather()).expect("text");
         for line in [
             "cortex_overrides{limit_name=\"ingestion_rate\",user=\"t\"} 7",
+            "cortex_overrides{limit_name=\"client_identity_query_rate_limit\",user=\"t\"} 2.5",
             "cortex_overrides{limit_name=\"accept_ha_samples\",user=\"t\"} 1",
             "cortex_overrides{limit_name=\"creation_grace_period\",user=\"t\"} 90",
             "cortex_overrides{limit_name=\"ingestion_burst_size\",user=\"t\"} 50000",

@@ -13,6 +13,7 @@
 pub mod exporter;
 mod label_sets;
 mod overrides;
+mod query_rate;
 mod reading;
 pub mod reload;
 mod runtime_file;
@@ -26,7 +27,8 @@ use crate::units::Millis;
 use reading::{Block, Field, Layer};
 
 pub use label_sets::{LABEL_SETS_MAX, LabelSet, LabelSets, LabelSetsError};
-pub use overrides::{Overrides, RuntimeView, Snapshot};
+pub use overrides::{BudgetsOff, Overrides, RuntimeView, Snapshot};
+pub use query_rate::QueryRate;
 pub use runtime_file::{InstanceLimits, ParseError, RuntimeFile, WARNINGS_MAX, Warning, Warnings};
 pub use series_limiter::{
     ADMIN_LIMIT_MESSAGE, Counts, IgnoredMetrics, LimitInForce, LocalLimit, LocalLimits, NO_LIMIT,
@@ -43,9 +45,27 @@ const CLIENT_RATE: &str = "client_identity_ingestion_rate_limit";
 const CLIENT_BURST: &str = "client_identity_ingestion_burst_size";
 const CLIENTS_TRACKED: &str = "client_identity_ingestion_tracked_clients_limit";
 const CLIENT_SHADOW: &str = "client_identity_ingestion_shadow";
+const QUERY_RATE: &str = "client_identity_query_rate_limit";
+const QUERY_BURST: &str = "client_identity_query_burst_size";
+const QUERY_CLIENTS_TRACKED: &str = "client_identity_query_tracked_clients_limit";
+const QUERY_SHADOW: &str = "client_identity_query_shadow";
+const QUERY_CAPACITY: &str = "query_capacity_per_second";
 
 /// Names that Cortex does not know.
-pub const OWN_NAMES: [&str; 4] = [CLIENT_RATE, CLIENT_BURST, CLIENTS_TRACKED, CLIENT_SHADOW];
+pub const OWN_NAMES: [&str; 9] = [
+    CLIENT_RATE,
+    CLIENT_BURST,
+    CLIENTS_TRACKED,
+    CLIENT_SHADOW,
+    QUERY_RATE,
+    QUERY_BURST,
+    QUERY_CLIENTS_TRACKED,
+    QUERY_SHADOW,
+    QUERY_CAPACITY,
+];
+
+/// Why at least one client is tracked.
+const TRACKED_WHY: &str = "clients that are not tracked would not be limited";
 
 /// Burst that the requests of common senders stay below, in samples: Prometheus sends 2,000 and
 /// OpenTelemetry collectors 8,192 at a time. Below it, and below the rate, a burst is suspicious.
@@ -76,6 +96,19 @@ pub struct Limits {
     pub client_identity_ingestion_tracked_clients_limit: u64,
     /// Only count what budgets of clients would refuse. Default false.
     pub client_identity_ingestion_shadow: bool,
+
+    /// Queries per second of each client of the tenant, over all query gates, as a number or as a
+    /// share of the capacity below. Default 0: clients are not limited.
+    pub client_identity_query_rate_limit: QueryRate,
+    /// Most queries of a client at once; 0 admits none under a rate. Default 0.
+    pub client_identity_query_burst_size: u64,
+    /// As for writes. Default 1,000.
+    pub client_identity_query_tracked_clients_limit: u64,
+    /// Only count what budgets of clients would refuse. Default false.
+    pub client_identity_query_shadow: bool,
+    /// Queries per second that the cluster answers for the tenant, which shares are of; 0 is not
+    /// known. Default 0.
+    pub query_capacity_per_second: f64,
 
     /// Labels that distributors take off every series; each entry takes the first of its name.
     pub drop_labels: Vec<String>,
@@ -165,10 +198,10 @@ pub enum IngestionRateStrategy {
     Leased,
 }
 
-/// What each client of a tenant may write.
+/// What each client of a tenant may write, or ask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientBudget {
-    /// Items per second; finite and more than 0.
+    /// Items or queries per second; finite and more than 0.
     pub rate: f64,
     /// Most items at once.
     pub burst: u64,
@@ -203,7 +236,16 @@ pub enum LimitsError {
          ingester.active-series-metrics-enabled is disabled"
     )]
     LocalNativeHistogramSeries,
+    /// Ours, as the limit is.
+    #[error("{}", SHARE_OF_NOTHING)]
+    ShareOfNothing,
 }
+
+/// What is wrong with a share where no capacity is set.
+const SHARE_OF_NOTHING: &str = "client_identity_query_rate_limit is a share of \
+                                query_capacity_per_second, which is not set; set it to the \
+                                queries per second that are answered for the tenant, or the limit \
+                                to a number";
 
 impl Limits {
     /// Checks limits that are set against what they need.
@@ -219,7 +261,20 @@ impl Limits {
         if self.max_native_histogram_series_per_user > 0 && !active_series_metrics_enabled {
             return Err(LimitsError::LocalNativeHistogramSeries);
         }
-        Ok(())
+        self.validate_query_rate()
+    }
+
+    /// A share has to be of something. Both are set on their own, so no single field can tell.
+    fn validate_query_rate(&self) -> Result<(), LimitsError> {
+        match self.query_rate() {
+            Some(_) => Ok(()),
+            None => Err(LimitsError::ShareOfNothing),
+        }
+    }
+
+    /// Queries per second of each client as a number; `None` for a share of what is not known.
+    fn query_rate(&self) -> Option<f64> {
+        self.client_identity_query_rate_limit.per_second(self.query_capacity_per_second)
     }
 
     /// What each client may write; `None` where clients are not limited.
@@ -230,6 +285,18 @@ impl Limits {
             burst: self.client_identity_ingestion_burst_size,
             tracked_clients_max: self.client_identity_ingestion_tracked_clients_limit,
             is_shadow: self.client_identity_ingestion_shadow,
+        })
+    }
+
+    /// What each client may ask; `None` where clients are not limited.
+    pub fn query_client_budget(&self) -> Option<ClientBudget> {
+        // A share of nothing known is refused where limits are read.
+        let rate = self.query_rate()?;
+        (rate > 0.0 && rate != RATE_UNLIMITED).then_some(ClientBudget {
+            rate,
+            burst: self.client_identity_query_burst_size,
+            tracked_clients_max: self.client_identity_query_tracked_clients_limit,
+            is_shadow: self.client_identity_query_shadow,
         })
     }
 
@@ -249,6 +316,10 @@ impl Limits {
                 warnings.push(Warning::ClientBurstZero { place: place.to_owned() });
             }
             Some(budget) => check_burst(budget.rate, budget.burst, CLIENT_BURST),
+        }
+        // A burst below the rate is none of these: each request is one query.
+        if self.query_client_budget().is_some_and(|budget| budget.burst == 0) {
+            warnings.push(Warning::QueryBurstZero { place: place.to_owned() });
         }
         let histograms_admitted = self.native_histogram_ingestion_burst_size > 0
             || self.native_histogram_ingestion_rate == RATE_UNLIMITED;
@@ -271,6 +342,11 @@ impl Default for Limits {
             client_identity_ingestion_burst_size: 0,
             client_identity_ingestion_tracked_clients_limit: 1_000,
             client_identity_ingestion_shadow: false,
+            client_identity_query_rate_limit: QueryRate::default(),
+            client_identity_query_burst_size: 0,
+            client_identity_query_tracked_clients_limit: 1_000,
+            client_identity_query_shadow: false,
+            query_capacity_per_second: 0.0,
             drop_labels: Vec::new(),
             accept_ha_samples: false,
             accept_mixed_ha_samples: false,
@@ -331,10 +407,17 @@ impl Block for Limits {
             CLIENT_RATE => self.client_identity_ingestion_rate_limit = field.rate()?,
             CLIENT_BURST => self.client_identity_ingestion_burst_size = field.count()?,
             CLIENTS_TRACKED => {
-                let why = "clients that are not tracked would not be limited";
-                self.client_identity_ingestion_tracked_clients_limit = field.positive(why)?;
+                self.client_identity_ingestion_tracked_clients_limit =
+                    field.positive(TRACKED_WHY)?;
             }
             CLIENT_SHADOW => self.client_identity_ingestion_shadow = field.flag()?,
+            QUERY_RATE => self.client_identity_query_rate_limit = field.query_rate()?,
+            QUERY_BURST => self.client_identity_query_burst_size = field.count()?,
+            QUERY_CLIENTS_TRACKED => {
+                self.client_identity_query_tracked_clients_limit = field.positive(TRACKED_WHY)?;
+            }
+            QUERY_SHADOW => self.client_identity_query_shadow = field.flag()?,
+            QUERY_CAPACITY => self.query_capacity_per_second = field.rate()?,
             "drop_labels" => self.drop_labels = field.other()?,
             "accept_ha_samples" => self.accept_ha_samples = field.flag()?,
             "accept_mixed_ha_samples" => self.accept_mixed_ha_samples = field.flag()?,
@@ -542,6 +625,57 @@ mod tests {
         for wrong in ["-1", "1.5", "all"] {
             let yaml = format!("client_identity_ingestion_tracked_clients_limit: {wrong}");
             read(&yaml).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn clients_may_ask_so_many_queries_or_a_share_of_all() {
+        let read = |yaml: &str| read(yaml).expect("good");
+        let share = "client_identity_query_rate_limit: 5%\nclient_identity_query_burst_size: 7\n";
+        let limits = read(&format!("{share}query_capacity_per_second: 50"));
+        let expect =
+            ClientBudget { rate: 2.5, burst: 7, tracked_clients_max: 1000, is_shadow: false };
+        assert_eq!(limits.query_client_budget(), Some(expect));
+        assert_eq!(limits.client_budget(), None, "writes are another matter");
+        let more = "client_identity_query_rate_limit: 2.5\nclient_identity_query_burst_size: 7\n\
+                    client_identity_query_tracked_clients_limit: 3\n\
+                    client_identity_query_shadow: true\n";
+        let expect = ClientBudget { tracked_clients_max: 3, is_shadow: true, ..expect };
+        assert_eq!(read(more).query_client_budget(), Some(expect));
+        for none in ["0", "1.7976931348623157e+308"] {
+            let limits = read(&format!("client_identity_query_rate_limit: {none}"));
+            assert_eq!(limits.query_client_budget(), None, "{none}");
+        }
+        let support = Support { shard_by_all_labels: true, active_series_metrics_enabled: true };
+        let limits = read(share);
+        assert_eq!(limits.validate(support), Err(LimitsError::ShareOfNothing));
+        assert_eq!(limits.query_client_budget(), None);
+    }
+
+    #[test]
+    fn a_rate_of_queries_that_is_neither_number_nor_share_is_refused() {
+        read("client_identity_query_rate_limit: .inf").expect_err("no number of YAML's");
+        for wrong in ["-1", "many", "0%", "101%", "'5'", "true"] {
+            let error =
+                read(&format!("client_identity_query_rate_limit: {wrong}")).expect_err(wrong);
+            let text = "is not a finite number of 0 or more, nor a share of more than 0% and at \
+                        most 100%";
+            assert!(error.contains("client_identity_query_rate_limit: "), "{error}");
+            assert!(error.contains(text), "{error}");
+        }
+        read("client_identity_query_tracked_clients_limit: 0").expect_err("tracks nobody");
+        read("query_capacity_per_second: 5%").expect_err("no number");
+    }
+
+    #[test]
+    fn a_burst_of_no_query_is_warned_about_for_numbers_and_shares() {
+        let place = "limits".to_owned();
+        for rate in ["2", "5%\nquery_capacity_per_second: 10"] {
+            let yaml = format!("client_identity_query_rate_limit: {rate}");
+            let warnings = read(&yaml).expect("good").warnings("limits");
+            assert_eq!(warnings, [Warning::QueryBurstZero { place: place.clone() }], "{rate}");
+            let yaml = format!("{yaml}\nclient_identity_query_burst_size: 1");
+            assert_eq!(read(&yaml).expect("good").warnings("limits"), []);
         }
     }
 

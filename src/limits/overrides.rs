@@ -17,9 +17,16 @@ use crate::tenant::TenantId;
 /// Publishes the limits in force.
 pub struct Overrides {
     instance: InstanceLimits,
-    /// Whoever uses these limits looks for clients, or has no use for their limits at all.
-    has_client_budgets: bool,
+    off: BudgetsOff,
     current: ArcSwap<Snapshot>,
+}
+
+/// Budgets of clients that this process would keep, were they turned on: a file that sets one is
+/// warned about. What it has no use for at all is not off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetsOff {
+    pub writes: bool,
+    pub queries: bool,
 }
 
 /// The limits in force at one time: defaults, tenants, instance. Load once per request.
@@ -42,13 +49,13 @@ impl Overrides {
             tenants: FnvHashMap::default(),
             file: None,
         };
-        Self { instance, has_client_budgets: true, current: ArcSwap::from_pointee(snapshot) }
+        let off = BudgetsOff::default();
+        Self { instance, off, current: ArcSwap::from_pointee(snapshot) }
     }
 
-    /// For a process that could limit clients and is told not to: a file that sets a budget of
-    /// clients is warned about.
-    pub fn without_client_budgets(self) -> Self {
-        Self { has_client_budgets: false, ..self }
+    /// For a process that could limit clients and is told not to.
+    pub fn without_client_budgets(self, off: BudgetsOff) -> Self {
+        Self { off, ..self }
     }
 
     /// The snapshot in force, for one request.
@@ -66,9 +73,7 @@ impl Overrides {
     pub fn parse(&self, text: &str) -> Result<RuntimeFile, ParseError> {
         let before = self.load();
         let mut file = RuntimeFile::parse(text, before.defaults(), &self.instance)?;
-        if !self.has_client_budgets {
-            file.warn_of_client_budgets(before.defaults());
-        }
+        file.warn_of_client_budgets(before.defaults(), self.off);
         Ok(file)
     }
 

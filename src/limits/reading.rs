@@ -10,6 +10,7 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serializer};
 
+use super::QueryRate;
 use crate::units::Millis;
 
 /// A block of named limits.
@@ -107,6 +108,16 @@ impl<'de, A: MapAccess<'de>> Field<'_, A> {
         let scalar: Scalar = self.values.next_value()?;
         let rate = scalar.number().filter(|&rate| rate >= 0.0);
         rate.ok_or_else(|| self.wrong(&scalar, "a finite number of 0 or more"))
+    }
+
+    /// A finite number, 0 or more, or a share.
+    pub fn query_rate(&mut self) -> Result<QueryRate, A::Error> {
+        let scalar: Scalar = self.values.next_value()?;
+        let rate = match &scalar {
+            Scalar::Text(text) => QueryRate::parse_share(text),
+            number => number.number().filter(|&rate| rate >= 0.0).map(QueryRate::PerSecond),
+        };
+        rate.ok_or_else(|| self.wrong(&scalar, QueryRate::EXPECTED))
     }
 
     /// A finite number.

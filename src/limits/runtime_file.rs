@@ -14,8 +14,9 @@ use std::sync::Arc;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use super::overrides::BudgetsOff;
 use super::reading::{Block, Field, Layer};
-use super::{Limits, known_names, nearest, unknown_name};
+use super::{CLIENT_RATE, ClientBudget, Limits, QUERY_RATE, known_names, nearest, unknown_name};
 use crate::tenant::TenantId;
 
 /// Most warnings of one file that are kept to be shown; the rest is only counted.
@@ -75,10 +76,12 @@ pub enum Warning {
     )]
     ClientBurstZero { place: String },
     #[error(
-        "{place}: client_identity_ingestion_rate_limit is without effect, since \
-         -client-identity.enabled is not set"
+        "{place}: client_identity_query_rate_limit is set and client_identity_query_burst_size is \
+         0, so no query of a client is ever admitted; set the burst to how many may come at once"
     )]
-    ClientBudgetOff { place: String },
+    QueryBurstZero { place: String },
+    #[error("{place}: {name} is without effect, since -client-identity.enabled is not set")]
+    ClientBudgetOff { place: String, name: &'static str },
     #[error("{place}: ingestion_rate_strategy cannot differ between tenants and is ignored")]
     StrategyOfTenant { place: String },
     #[error("overrides: no tenant can have the id {tenant:?}")]
@@ -145,14 +148,40 @@ impl RuntimeFile {
 
 impl RuntimeFile {
     /// Warns of budgets of clients, for a process in which they are off.
-    pub(super) fn warn_of_client_budgets(&mut self, defaults: &Limits) {
+    pub(super) fn warn_of_client_budgets(&mut self, defaults: &Limits, off: BudgetsOff) {
         for (tenant, limits) in &self.tenants {
-            let budget = limits.client_budget();
-            if budget.is_some() && budget != defaults.client_budget() {
-                let place = format!("overrides.{tenant}");
-                self.warnings.add(Warning::ClientBudgetOff { place });
+            let inherited = budgets_that_are_off(defaults, off);
+            let own = budgets_that_are_off(limits, off);
+            let place = format!("overrides.{tenant}");
+            for ((budget, name), (default, _)) in own.into_iter().zip(inherited) {
+                if budget.is_some() && budget != default {
+                    let place = place.clone();
+                    self.warnings.add(Warning::ClientBudgetOff { place, name });
+                }
             }
         }
+    }
+}
+
+/// Budgets of clients that are off, and what sets each.
+fn budgets_that_are_off(
+    limits: &Limits,
+    off: BudgetsOff,
+) -> [(Option<ClientBudget>, &'static str); 2] {
+    let BudgetsOff { writes, queries } = off;
+    [
+        (limits.client_budget().filter(|_| writes), CLIENT_RATE),
+        (limits.query_client_budget().filter(|_| queries), QUERY_RATE),
+    ]
+}
+
+impl Limits {
+    /// Warns of budgets of clients where they are off.
+    pub fn warnings_of_budgets_off(&self, place: &str, off: BudgetsOff) -> Vec<Warning> {
+        let set =
+            budgets_that_are_off(self, off).into_iter().filter(|(budget, _)| budget.is_some());
+        let warning = |(_, name)| Warning::ClientBudgetOff { place: place.to_owned(), name };
+        set.map(warning).collect()
     }
 }
 
@@ -196,11 +225,12 @@ impl Warnings {
 
 impl Limits {
     /// What [`Limits::warnings`] looks at.
-    fn speeds(&self) -> [(f64, u64); 3] {
+    fn speeds(&self) -> [(f64, u64); 4] {
         [
             (self.ingestion_rate, self.ingestion_burst_size),
             (self.native_histogram_ingestion_rate, self.native_histogram_ingestion_burst_size),
             (self.client_identity_ingestion_rate_limit, self.client_identity_ingestion_burst_size),
+            (self.query_rate().unwrap_or_default(), self.client_identity_query_burst_size),
         ]
     }
 }
@@ -360,6 +390,10 @@ impl<'de> Visitor<'de> for TenantsReader<'_> {
             let mut strange = Vec::new();
             let layer = Layer { place: &place, base: self.defaults, strange: &mut strange };
             let limits = values.next_value_seed(layer)?;
+            // The block may have set one of both over a default of the other.
+            limits
+                .validate_query_rate()
+                .map_err(|error| de::Error::custom(format_args!("{place}: {error}")))?;
             self.warnings.add_strange(&place, strange, || known_names().collect());
             if TenantId::parse(&tenant).is_err() {
                 self.warnings.add(Warning::NoTenant { tenant: tenant.clone() });

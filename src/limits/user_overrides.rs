@@ -10,9 +10,11 @@
 
 mod block;
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
-use super::Overrides;
+use super::{Limits, Overrides, QUERY_CAPACITY, QUERY_RATE, RuntimeFile};
 use crate::tenant::TenantId;
 
 /// Most limits of one edit, far more than there are names.
@@ -112,8 +114,32 @@ pub fn edited(
         Some(edited) => edited,
         None => written_anew(text, &after)?,
     };
-    overrides.parse(&edited).map_err(|e| EditError::Invalid(Box::new(e)))?;
+    let file = overrides.parse(&edited).map_err(|e| EditError::Invalid(Box::new(e)))?;
+    if let Change::Set(limits) = change {
+        check_query_rate(limits, tenant, &file)?;
+    }
     Ok(edited)
+}
+
+/// A share cannot be compared as it is written, and what it is of may be edited too: what counts
+/// is what a client may in the end.
+fn check_query_rate(
+    limits: &Map<String, Value>,
+    tenant: &TenantId,
+    file: &RuntimeFile,
+) -> Result<(), EditError> {
+    if !limits.contains_key(QUERY_RATE) && !limits.contains_key(QUERY_CAPACITY) {
+        return Ok(());
+    }
+    let rate = |limits: &Arc<Limits>| limits.query_client_budget().map(|budget| budget.rate);
+    let value = file.tenants.get(tenant.as_str()).and_then(rate);
+    let hard = file.hard_overrides.get(tenant.as_str()).and_then(rate);
+    match (value, hard) {
+        (Some(value), Some(hard)) if value > hard => {
+            Err(EditError::AboveHardLimit { name: QUERY_RATE.to_owned(), value, hard })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// All of the names are allowed, and no value is above the tenant's hard limit.

@@ -269,16 +269,8 @@ impl HttpEdge {
         Ok(response)
     }
 
-    /// A body, charged to the room as it arrives: who announces much and sends little takes
-    /// little. What finds no room is refused at once, so nobody holds some and waits for more.
     async fn read_body(&self, body: Body, bytes_max: usize) -> Result<(Bytes, Held), Response> {
-        let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
-        let first = announced.unwrap_or(usize::MAX).min(bytes_max).min(FIRST_CHARGE_BYTES);
-        let held = self.room.hold(first, None).await;
-        let mut held = held.map_err(|error| http_error(503, &error.to_string()))?;
-        let wait = self.remote_write.body_wait;
-        let body = read_charged(body, bytes_max, wait, |bytes| held.grow_to(bytes)).await?;
-        Ok((body, held))
+        Ok(read_into(&self.room, body, bytes_max, self.remote_write.body_wait).await?)
     }
 
     fn protocol(&self, headers: &HeaderMap) -> Result<Version, String> {
@@ -326,13 +318,54 @@ fn header_text(headers: &HeaderMap, name: header::HeaderName) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
+/// Why a body was not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unread {
+    #[error("received message larger than max ({len_bytes} vs {bytes_max})")]
+    TooLarge { len_bytes: u64, bytes_max: usize },
+    #[error("context canceled")]
+    Gone,
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    #[error("the request body did not arrive in time")]
+    Late,
+}
+
+impl From<Unread> for Response {
+    fn from(unread: Unread) -> Self {
+        let status = match unread {
+            Unread::TooLarge { .. } => 400,
+            Unread::Gone => CLIENT_CLOSED_REQUEST,
+            // A sender drops its samples on a 4xx; this one had only too little time, or we too
+            // little room.
+            Unread::NoRoom(_) | Unread::Late => 503,
+        };
+        http_error(status, &unread.to_string())
+    }
+}
+
+/// A body, charged to a room as it arrives: who announces much and sends little takes little.
+/// What finds no room is refused at once, so nobody holds some and waits for more.
+pub(super) async fn read_into(
+    room: &Room,
+    body: Body,
+    bytes_max: usize,
+    wait: Duration,
+) -> Result<(Bytes, Held), Unread> {
+    let announced = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
+    let first = announced.unwrap_or(usize::MAX).min(bytes_max).min(FIRST_CHARGE_BYTES);
+    let mut held = room.hold(first, None).await?;
+    let body = read_charged(body, bytes_max, wait, |bytes| held.grow_to(bytes)).await?;
+    Ok((body, held))
+}
+
 /// Reads a body within its bounds of size and time.
 pub(super) async fn read_body(
     body: Body,
     bytes_max: usize,
     wait: Duration,
 ) -> Result<Bytes, Response> {
-    read_charged(body, bytes_max, wait, |_| Ok(())).await
+    Ok(read_charged(body, bytes_max, wait, |_| Ok(())).await?)
 }
 
 /// The same; `charge` hears of the bytes so far before more are read.
@@ -341,25 +374,22 @@ async fn read_charged(
     bytes_max: usize,
     wait: Duration,
     mut charge: impl FnMut(usize) -> Result<(), NoRoom>,
-) -> Result<Bytes, Response> {
-    let too_large = |len_bytes: u64| {
-        http_error(400, &format!("received message larger than max ({len_bytes} vs {bytes_max})"))
-    };
+) -> Result<Bytes, Unread> {
     if let Some(len_bytes) = body.size_hint().exact()
         && usize::try_from(len_bytes).map_or(true, |len| len > bytes_max)
     {
-        return Err(too_large(len_bytes));
+        return Err(Unread::TooLarge { len_bytes, bytes_max });
     }
     let reading = async {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| http_error(CLIENT_CLOSED_REQUEST, "context canceled"))?;
+            let frame = frame.map_err(|_| Unread::Gone)?;
             let Ok(part) = frame.into_data() else { continue };
             bytes += part.len();
             if bytes > bytes_max {
-                return Err(too_large(bytes_max as u64 + 1));
+                return Err(Unread::TooLarge { len_bytes: bytes_max as u64 + 1, bytes_max });
             }
-            charge(bytes).map_err(|error| http_error(503, &error.to_string()))?;
+            charge(bytes)?;
             parts.push(part);
         }
         Ok(match parts.as_slice() {
@@ -368,11 +398,7 @@ async fn read_charged(
             parts => parts.concat().into(),
         })
     };
-    match tokio::time::timeout(wait, reading).await {
-        Ok(read) => read,
-        // A sender drops its samples on a 4xx; this one had only too little time.
-        Err(_) => Err(http_error(503, "the request body did not arrive in time")),
-    }
+    tokio::time::timeout(wait, reading).await.unwrap_or(Err(Unread::Late))
 }
 
 /// Charges what a body unpacks to where the body is charged.

@@ -16,6 +16,7 @@ pub mod grpc;
 pub mod http;
 pub mod listen;
 mod push_log;
+pub mod queries;
 pub mod read;
 pub mod room;
 pub mod seam;

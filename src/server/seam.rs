@@ -11,9 +11,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use crate::clients::exchange::{Answers, Batch, HandOver};
+use crate::clients::exchange::{Answers, Batch, HandOver, HandedOver};
 use crate::clients::peers::{Budgets, HelloRefused};
-use crate::clients::{AccountView, OwnedKey};
+use crate::clients::{AccountView, Gates, OwnedKey};
 use crate::distributor;
 use crate::ratelimit::BucketView;
 use crate::tenant::TenantId;
@@ -99,18 +99,51 @@ pub struct BudgetCalls {
 }
 
 impl BudgetCalls {
-    /// Those of this process.
-    pub fn of(budgets: &Budgets) -> Self {
+    /// Those of this process, which may be in the rings of both sorts of gates. Each question is
+    /// for one of them: a stream says so at its beginning, and of single calls the kind does.
+    pub fn of(budgets: &[Budgets]) -> Self {
+        let rings = Rings(budgets.into());
         let [greeting, serving, taking, listing, showing, resetting] =
-            std::array::from_fn(|_| budgets.clone());
+            std::array::from_fn(|_| rings.clone());
         Self {
-            greet: Arc::new(move |hello| greeting.greet(hello)),
-            serve: Arc::new(move |hello, batch| serving.serve(hello, batch)),
-            take_over: Arc::new(move |accounts| taking.take_over(accounts)),
-            list: Arc::new(move |request| listing.list_own(request)),
-            show: Arc::new(move |key| showing.show_own(key)),
-            reset: Arc::new(move |key| resetting.reset_own(key.as_key())),
+            greet: Arc::new(move |hello| match greeting.of(hello.gates) {
+                Some(budgets) => budgets.greet(hello),
+                None => Err(HelloRefused::NotServed { gates: hello.gates }),
+            }),
+            serve: Arc::new(move |hello, batch| serving.of(hello.gates)?.serve(hello, batch)),
+            take_over: Arc::new(move |HandOver { accounts }| {
+                let mut rest = accounts;
+                for budgets in &*taking.0 {
+                    let is_theirs =
+                        |account: &HandedOver| account.key.kind.gates() == budgets.gates();
+                    let (accounts, others) = rest.into_iter().partition(is_theirs);
+                    budgets.take_over(HandOver { accounts });
+                    rest = others;
+                }
+            }),
+            list: Arc::new(move |request| {
+                let budgets = listing.of(request.kind.gates());
+                budgets.map_or_else(Vec::new, |budgets| budgets.list_own(request))
+            }),
+            show: Arc::new(move |key| {
+                let budgets = showing.of(key.kind.gates());
+                budgets.map_or(Shown::NotOwner, |budgets| budgets.show_own(key))
+            }),
+            reset: Arc::new(move |key| {
+                let budgets = resetting.of(key.kind.gates());
+                budgets.is_some_and(|budgets| budgets.reset_own(key.as_key()))
+            }),
         }
+    }
+}
+
+/// Budgets of this process, by the ring that they are kept in.
+#[derive(Clone)]
+struct Rings(Arc<[Budgets]>);
+
+impl Rings {
+    fn of(&self, gates: Gates) -> Option<&Budgets> {
+        self.0.iter().find(|budgets| budgets.gates() == gates)
     }
 }
 

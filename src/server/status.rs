@@ -21,11 +21,12 @@ use crate::store::{MatcherError, StoreError};
 use crate::tenant::TenantIdError;
 use crate::upstream::UpstreamError;
 use crate::upstream::distributor::HttpUpstreamError;
+use crate::upstream::queries::Unproxied;
 use crate::wire::budgets::BudgetsError;
 use crate::wire::remote_read::RemoteReadError;
 use crate::wire::remote_write::{Version, WRITTEN_HEADERS};
 use crate::wire::status::http_status_details;
-use crate::{distributor, ingester, upstream};
+use crate::{distributor, frontend, ingester, upstream};
 
 /// Answer of Cortex to a sender that hung up.
 pub const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -424,17 +425,31 @@ pub struct ReadRefusal {
     /// `errorType` of the API.
     pub kind: &'static str,
     pub text: String,
+    /// When to come back, where that may help.
+    pub retry_after_secs: Option<u64>,
 }
 
 impl ReadRefusal {
     /// The request is at fault.
     pub fn bad_data(text: impl Into<String>) -> Self {
-        Self { status: 400, kind: "bad_data", text: text.into() }
+        Self { status: 400, kind: "bad_data", text: text.into(), retry_after_secs: None }
     }
 
     /// The request is sound, but asks for too much or for what is not here.
     pub fn execution(text: impl Into<String>) -> Self {
-        Self { status: 422, kind: "execution", text: text.into() }
+        Self { status: 422, kind: "execution", text: text.into(), retry_after_secs: None }
+    }
+
+    /// Sound, and for somebody else.
+    pub fn not_here(text: impl Into<String>) -> Self {
+        Self { status: 501, kind: "unavailable", text: text.into(), retry_after_secs: None }
+    }
+
+    /// Not now; a 503 without a time is to be tried again soon.
+    fn unavailable(status: u16, text: String, retry_after_secs: Option<u64>) -> Self {
+        let soon = (status == SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_RETRY_AFTER_SECS);
+        let retry_after_secs = retry_after_secs.or(soon);
+        Self { status, kind: "unavailable", text, retry_after_secs }
     }
 
     /// As a plain page, for remote read.
@@ -450,7 +465,7 @@ impl From<StoreError> for ReadRefusal {
         }
         // Readers learn that it is not their fault; the cause is for who runs the store.
         tracing::error!(error = &error as &dyn std::error::Error, "cannot answer a reader");
-        Self { status: 503, kind: "unavailable", text: error.to_string() }
+        Self::unavailable(503, error.to_string(), None)
     }
 }
 
@@ -470,7 +485,54 @@ impl From<RemoteReadError> for ReadRefusal {
 
 impl From<WorkLost> for ReadRefusal {
     fn from(error: WorkLost) -> Self {
-        Self { status: 500, kind: "internal", text: error.to_string() }
+        let text = error.to_string();
+        Self { status: 500, kind: "internal", text, retry_after_secs: None }
+    }
+}
+
+/// A query that the gate does not answer.
+impl From<frontend::AnswerError> for ReadRefusal {
+    fn from(error: frontend::AnswerError) -> Self {
+        use frontend::AnswerError as Told;
+        let after = |wait_ns: Option<u64>| wait_ns.map(|ns| retry_after_secs(ns, rand::random()));
+        let text = error.to_string();
+        match error {
+            Told::ClientBudget { wait_ns, .. } => {
+                let kind = "too_many_requests";
+                Self { status: TOO_MANY_REQUESTS, kind, text, retry_after_secs: after(wait_ns) }
+            }
+            Told::Full(frontend::Full::OfTenant { .. }) => {
+                let retry_after_secs = Some(UNAVAILABLE_RETRY_AFTER_SECS);
+                let kind = "too_many_requests";
+                Self { status: TOO_MANY_REQUESTS, kind, text, retry_after_secs }
+            }
+            Told::Full(frontend::Full::All { .. }) => Self::unavailable(503, text, None),
+            Told::BudgetUnknown { wait_ns, .. } => Self::unavailable(503, text, after(wait_ns)),
+            Told::NoAnswer(frontend::NoAnswer::Downstream(error)) => {
+                let wait = error.wait().map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(0));
+                match error.http_status() {
+                    400 => Self::bad_data(text),
+                    CLIENT_CLOSED_REQUEST => {
+                        let (status, kind) = (CLIENT_CLOSED_REQUEST, "canceled");
+                        Self { status, kind, text, retry_after_secs: None }
+                    }
+                    status @ (408 | 504) => {
+                        Self { status, kind: "timeout", text, retry_after_secs: None }
+                    }
+                    status => Self::unavailable(status, text, after(wait)),
+                }
+            }
+            Told::NoAnswer(frontend::NoAnswer::BrokenOff(_) | frontend::NoAnswer::Gone) => {
+                Self::unavailable(502, text, None)
+            }
+        }
+    }
+}
+
+/// A request that no proxy sends on.
+impl From<Unproxied> for ReadRefusal {
+    fn from(error: Unproxied) -> Self {
+        Self { status: error.http_status(), ..Self::bad_data(error.to_string()) }
     }
 }
 

@@ -13,7 +13,7 @@ use prost::Message as _;
 use super::proto::budgets as proto;
 use crate::clients::account::{LEASE_NS, Wish};
 use crate::clients::exchange::{Answer, Answers, BATCH_ITEMS_MAX, Batch, Item, Refund};
-use crate::clients::key::{Kind, OwnedKey};
+use crate::clients::key::{Gates, Kind, OwnedKey};
 use crate::tenant::TENANT_ID_BYTES_MAX;
 use proto::answer::Answer as ProtoAnswer;
 use proto::question::Question as ProtoQuestion;
@@ -48,6 +48,8 @@ pub struct Hello {
     pub version: u32,
     /// See the protocol.
     pub placement: u64,
+    /// As what they ask.
+    pub gates: Gates,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +81,8 @@ pub enum BudgetsError {
     Missing { what: &'static str },
     #[error("the kind of a budget is {kind}, which is unknown")]
     Kind { kind: i32 },
+    #[error("gates of the sort {gates} are unknown")]
+    Gates { gates: i32 },
     #[error("the name of a {what} is empty, too long, or has characters that none has")]
     Name { what: &'static str },
     #[error("{what} is beyond what it may be")]
@@ -88,12 +92,13 @@ pub enum BudgetsError {
 }
 
 pub fn encode_hello(hello: &Hello) -> Vec<u8> {
-    let Hello { id, incarnation, version, placement } = hello;
+    let Hello { id, incarnation, version, placement, gates } = hello;
     let hello = proto::Hello {
         id: id.to_string(),
         incarnation: *incarnation,
         version: *version,
         placement: *placement,
+        gates: encode_gates(*gates).into(),
     };
     proto::Question { question: Some(ProtoQuestion::Hello(hello)) }.encode_to_vec()
 }
@@ -109,6 +114,7 @@ pub fn encode_batch(batch: &Batch) -> Vec<u8> {
             credits,
             age_ns: age_ns.unsigned_abs(),
         }),
+        debt: item.debt,
     };
     let items = batch.items.iter().map(item).collect();
     let batch = proto::Batch { sequence: batch.sequence, items };
@@ -118,8 +124,9 @@ pub fn encode_batch(batch: &Batch) -> Vec<u8> {
 pub fn decode_question(bytes: &[u8]) -> Result<Question, BudgetsError> {
     let message = proto::Question::decode(bytes)?;
     match message.question.ok_or(BudgetsError::Missing { what: "question" })? {
-        ProtoQuestion::Hello(proto::Hello { id, incarnation, version, placement }) => {
-            Ok(Question::Hello(Hello { id: gate_id(&id)?, incarnation, version, placement }))
+        ProtoQuestion::Hello(proto::Hello { id, incarnation, version, placement, gates }) => {
+            let (id, gates) = (gate_id(&id)?, decode_gates(gates)?);
+            Ok(Question::Hello(Hello { id, incarnation, version, placement, gates }))
         }
         ProtoQuestion::Batch(proto::Batch { sequence, items }) => {
             at_most("items", items.len(), BATCH_ITEMS_MAX)?;
@@ -161,7 +168,7 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply, BudgetsError> {
 }
 
 fn decode_item(item: proto::Item, keys: &mut Keys) -> Result<Item, BudgetsError> {
-    let proto::Item { key, spend, want, least, holding, refund } = item;
+    let proto::Item { key, spend, want, least, holding, refund, debt } = item;
     let wish = Wish {
         spend: credits("a spend", spend)?,
         want: credits("a wanted lease", want)?,
@@ -172,7 +179,8 @@ fn decode_item(item: proto::Item, keys: &mut Keys) -> Result<Item, BudgetsError>
         let age_ns = i64::try_from(age_ns).unwrap_or(i64::MAX);
         credits("a refund", given).map(|credits| Refund { credits, age_ns })
     });
-    Ok(Item { key: keys.decode(key)?, wish, holding, refund: refund.transpose()? })
+    let (key, refund, debt) = (keys.decode(key)?, refund.transpose()?, credits("a debt", debt)?);
+    Ok(Item { key, wish, holding, refund, debt })
 }
 
 fn encode_answer(answer: &Answer) -> proto::Answer {
@@ -214,7 +222,7 @@ impl Keys {
         let kind = decode_kind(kind)?;
         let is_named = match kind {
             Kind::TenantWrites => client.is_empty(),
-            Kind::ClientWrites | Kind::ClientQueries => is_client(&client),
+            Kind::ClientWrites | Kind::ClientQueries | Kind::ClientQueryTries => is_client(&client),
         };
         if !is_named {
             return Err(BudgetsError::Name { what: "client" });
@@ -241,6 +249,7 @@ fn encode_kind(kind: Kind) -> proto::Kind {
         Kind::TenantWrites => proto::Kind::TenantWrites,
         Kind::ClientWrites => proto::Kind::ClientWrites,
         Kind::ClientQueries => proto::Kind::ClientQueries,
+        Kind::ClientQueryTries => proto::Kind::ClientQueryTries,
     }
 }
 
@@ -249,7 +258,23 @@ fn decode_kind(kind: i32) -> Result<Kind, BudgetsError> {
         Ok(proto::Kind::TenantWrites) => Ok(Kind::TenantWrites),
         Ok(proto::Kind::ClientWrites) => Ok(Kind::ClientWrites),
         Ok(proto::Kind::ClientQueries) => Ok(Kind::ClientQueries),
+        Ok(proto::Kind::ClientQueryTries) => Ok(Kind::ClientQueryTries),
         Ok(proto::Kind::Unspecified) | Err(_) => Err(BudgetsError::Kind { kind }),
+    }
+}
+
+fn encode_gates(gates: Gates) -> proto::Gates {
+    match gates {
+        Gates::Distributors => proto::Gates::Distributors,
+        Gates::QueryFrontends => proto::Gates::QueryFrontends,
+    }
+}
+
+fn decode_gates(gates: i32) -> Result<Gates, BudgetsError> {
+    match proto::Gates::try_from(gates) {
+        Ok(proto::Gates::Distributors) => Ok(Gates::Distributors),
+        Ok(proto::Gates::QueryFrontends) => Ok(Gates::QueryFrontends),
+        Err(_) => Err(BudgetsError::Gates { gates }),
     }
 }
 

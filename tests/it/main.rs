@@ -36,6 +36,7 @@ mod process;
 mod prometheus;
 mod push;
 mod query_proxy;
+mod query_gate;
 mod read;
 mod restart;
 mod ring_sim;

@@ -133,11 +133,85 @@ fn what_another_owner_knew_is_believed_where_it_is_less() {
     assert_eq!(account.credit(), 60.0, "credit gives way to it");
 }
 
+#[test]
+fn a_debit_takes_what_is_not_there_and_the_refill_pays_it() {
+    let budget = budget(10.0, 100);
+    let mut account = Account::new(30.0, 0);
+    account.debit(budget, 50, 0);
+    assert_eq!(account.credit(), -20.0);
+    assert_eq!(account.spend(budget, 1, 0), Err(Short { wait_ns: Some(2_100_000_000) }));
+    assert_eq!(account.grant(budget, wish(0, 10), A, 0), Ok(0), "nothing is leased of a debt");
+    assert!(!account.is_full(budget));
+    assert_eq!(account.full_at_ns(budget), 12 * S);
+    account.advance(budget, 4 * S);
+    assert_eq!(account.credit(), 20.0);
+    account.advance(budget, 100 * S);
+    assert_eq!(account.credit(), 100.0, "a debt is paid once");
+}
+
+#[test]
+fn a_debt_ends_at_one_burst() {
+    let mut account = Account::new(30.0, 0);
+    account.debit(budget(10.0, 100), u64::MAX, 0);
+    assert_eq!(account.credit(), -100.0);
+    account.debit(budget(10.0, 100), 1, 0);
+    assert_eq!(account.credit(), -100.0);
+    // A burst that was lowered makes no debt smaller.
+    account.debit(budget(10.0, 20), 1, 0);
+    assert_eq!(account.credit(), -100.0);
+}
+
+#[test]
+fn a_charge_comes_back_to_an_account_that_is_in_debt() {
+    let budget = budget(1.0, 10);
+    let mut account = Account::new(10.0, 0);
+    let made = account.spend(budget, 4, 0).expect("there");
+    account.debit(budget, 8, 0);
+    account.give_back(budget, 4, made, 0);
+    assert_eq!(account.credit(), 2.0);
+}
+
+#[test]
+fn what_is_held_comes_back_whole_and_nothing_takes_its_place_meanwhile() {
+    let budget = budget(10.0, 20);
+    let mut account = Account::new(20.0, 0);
+    // A full account, and a dashboard of twenty panels.
+    for at in 0..20 {
+        account.spend(budget, 1, at * MS).expect("there");
+        account.hold(1, at * MS);
+    }
+    account.advance(budget, 200 * MS);
+    assert!(account.credit() < 1e-9, "no refill beside what is held: {}", account.credit());
+    for at in 0..20 {
+        assert_eq!(account.let_go(budget, 1, at * MS, 200 * MS), 1);
+    }
+    assert_eq!(account.credit(), 20.0);
+    assert_eq!(account.let_go(budget, 1, 0, 200 * MS), 0, "once");
+    assert!(account.is_full(budget));
+}
+
+#[test]
+fn what_is_held_is_settled_after_its_time() {
+    let budget = budget(10.0, 20);
+    let mut account = Account::new(20.0, 0);
+    account.spend(budget, 5, 0).expect("there");
+    account.hold(5, 0);
+    account.spend(budget, 5, 280 * MS).expect("there");
+    account.hold(5, 280 * MS);
+    assert_eq!(account.let_go(budget, 5, 0, 310 * MS), 0, "another's is not taken for it");
+    assert_eq!(account.let_go(budget, 5, 280 * MS, 310 * MS), 5);
+    // 0.1 flowed in between the first one's end, at 300 ms, and now.
+    account.advance(budget, 310 * MS);
+    assert!((account.credit() - 15.1).abs() < 1e-9, "{}", account.credit());
+    assert_eq!(account.leases().count(), 0, "nobody holds a lease of it");
+}
+
 /// What may happen to an account.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Spend(u64),
     Refund,
+    Debit(u64),
     Grant {
         holder: u32,
         spend: u64,
@@ -158,6 +232,7 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         (1..40_u64).prop_map(Act::Spend),
         Just(Act::Refund),
+        (1..90_u64).prop_map(Act::Debit),
         (1..4_u32, 0..20_u64, 0..80_u64).prop_map(|(holder, spend, want)| Act::Grant {
             holder,
             spend,
@@ -171,18 +246,21 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     /// Holders are as bad as they may be: each grant is spent at any time until its end, oldest
-    /// or newest first, and told of late or never.
+    /// or newest first, and told of late or never. Debits make nobody richer: what is spent beside
+    /// them keeps to the bound, and with them to the bound and the largest debt.
     #[test]
     fn no_window_has_more_than_burst_and_refill(
         acts in proptest::collection::vec(act(), 1..120),
         rate in prop_oneof![Just(3.0), Just(40.0), Just(400.0)],
         newest_first in any::<bool>(),
+        is_held in any::<bool>(),
     ) {
         let budget = budget(rate, 100);
         let mut account = Account::new(100.0, 0);
         let mut held: Vec<(u32, u64, i64)> = Vec::new();
         let mut charge = None;
         let mut spent: Vec<(i64, i64)> = Vec::new();
+        let mut debits: Vec<(i64, f64)> = Vec::new();
         let mut now = 0;
         for act in acts {
             held.retain(|(_, _, end)| *end > now);
@@ -192,19 +270,39 @@ proptest! {
                     if let Ok(made) = account.spend(budget, n, now) {
                         charge = Some((n, made, spent.len()));
                         spent.push((now, n as i64));
+                        if is_held {
+                            account.hold(n, now);
+                        }
                     }
                 }
                 Act::Refund => {
                     if let Some((n, made, at)) = charge.take() {
-                        account.give_back(budget, n, made, now);
-                        spent[at].1 = 0;
+                        if is_held {
+                            spent[at].1 -= account.let_go(budget, n, spent[at].0, now) as i64;
+                        } else {
+                            account.give_back(budget, n, made, now);
+                            spent[at].1 = 0;
+                        }
                     }
+                }
+                Act::Debit(n) => {
+                    account.advance(budget, now);
+                    let before = account.credit();
+                    account.debit(budget, n, now);
+                    let taken = before - account.credit();
+                    let is_whole = (taken - n as f64).abs() < 1e-9;
+                    let is_at_floor = account.credit() == -100.0 && taken < n as f64;
+                    prop_assert!(is_whole || is_at_floor, "{taken} of {n}");
+                    debits.push((now, taken));
                 }
                 Act::Grant { holder, spend, want } => {
                     let granted = account.grant(budget, wish(spend, want), Holder(holder), now);
                     if let Ok(lease) = granted {
                         spent.push((now, spend as i64));
                         held.push((holder, lease, now + LEASE_NS));
+                        if is_held {
+                            account.hold(spend, now);
+                        }
                     }
                 }
                 Act::Use { holder, n } => {
@@ -228,7 +326,7 @@ proptest! {
                 }
             }
             account.advance(budget, now);
-            prop_assert!(account.credit() + account.leased() as f64 <= 100.0 + 1e-6);
+            prop_assert!(account.credit() + account.reserved() as f64 <= 100.0 + 1e-6);
             let out: u64 = held.iter().filter(|(_, _, end)| *end > now).map(|one| one.1).sum();
             prop_assert!(account.leased() >= out, "{} < {out}", account.leased());
         }
@@ -239,6 +337,10 @@ proptest! {
                 let length_s = (spent[last].0 - spent[first].0) as f64 / 1e9;
                 let bound = 100.0 + rate * length_s;
                 prop_assert!(sum as f64 <= bound + 1e-6, "{sum} > {bound}");
+                let within = spent[first].0..=spent[last].0;
+                let of = |(at, taken): &(i64, f64)| if within.contains(at) { *taken } else { 0.0 };
+                let all = sum as f64 + debits.iter().map(of).sum::<f64>();
+                prop_assert!(all <= bound + 100.0 + 1e-6, "{all} > {bound} and a debt");
             }
         }
     }

@@ -115,7 +115,8 @@ impl<W> Gate<W> {
                     let links = self.links.load();
                     if let Some(seat) = links.get(owner) {
                         let wish = Wish::default();
-                        let report = Question { key, hash, wish, refund: None, waiter: None };
+                        let report =
+                            Question { key, hash, wish, refund: None, debt: 0, waiter: None };
                         // Without room the next question reports.
                         if lock(&seat.link).ask(report).is_ok() {
                             (seat.wake)();

@@ -75,6 +75,11 @@ impl<W> Gate<W> {
                 let Refund { credits, age_ns } = refund;
                 self.owner.refund(item.key.as_key(), *hash, credits, age_ns, now_ns);
             }
+            if let (1.., Ok((hash, terms))) = (item.debt, judged) {
+                let budget = KeyedTerms { key: item.key.as_key(), hash: *hash, terms: *terms };
+                let start = || self.start(&maps, *hash, terms.budget, now_ns);
+                self.owner.debit(budget, item.debt, now_ns, start);
+            }
         }
         let answer = |(item, judged): (&Item, Result<(KeyHash, Terms), Answer>)| {
             let (hash, terms) = match judged {

@@ -54,6 +54,13 @@ pub struct AccountView {
     pub leases: usize,
 }
 
+/// When a charge was made, as an account wants to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Made {
+    slot: Slot,
+    at_ns: i64,
+}
+
 /// An account on its way to another owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moving {
@@ -82,22 +89,49 @@ impl Owner {
         n: u64,
         now_ns: i64,
         start: impl FnOnce() -> Start,
-    ) -> Result<Slot, Short> {
-        let spend = |account: &mut Account| account.spend(budget.terms.budget, n, now_ns);
+    ) -> Result<Made, Short> {
+        let spend = |account: &mut Account| {
+            let slot = account.spend(budget.terms.budget, n, now_ns)?;
+            if budget.key.kind.is_held() {
+                account.hold(n, now_ns);
+            }
+            Ok(Made { slot, at_ns: now_ns })
+        };
         self.with(budget, now_ns, start, spend)
     }
 
-    pub fn give_back(&self, key: Key<'_>, hash: KeyHash, n: u64, made: Slot, now_ns: i64) {
+    pub fn give_back(&self, key: Key<'_>, hash: KeyHash, n: u64, made: Made, now_ns: i64) {
         self.with_known(key, hash, now_ns, |account, budget| {
-            account.give_back(budget, n, made, now_ns);
+            if key.kind.is_held() {
+                account.let_go(budget, n, made.at_ns, now_ns);
+            } else {
+                account.give_back(budget, n, made.slot, now_ns);
+            }
         });
     }
 
     /// A peer gives back what it asked for `age_ns` ago.
     pub fn refund(&self, key: Key<'_>, hash: KeyHash, n: u64, age_ns: i64, now_ns: i64) {
         self.with_known(key, hash, now_ns, |account, budget| {
-            account.refund(budget, n, age_ns, now_ns);
+            if key.kind.is_held() {
+                // It was charged no earlier than it was asked for.
+                account.let_go(budget, n, now_ns.saturating_sub(age_ns), now_ns);
+            } else {
+                account.refund(budget, n, age_ns, now_ns);
+            }
         });
+    }
+
+    /// Takes credit that need not be there.
+    pub fn debit(
+        &self,
+        budget: KeyedTerms<'_>,
+        n: u64,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+    ) {
+        let debit = |account: &mut Account| account.debit(budget.terms.budget, n, now_ns);
+        self.with(budget, now_ns, start, debit);
     }
 
     /// Spends for a peer, and grants it a lease; with the credit that is left.
@@ -109,8 +143,13 @@ impl Owner {
         now_ns: i64,
         start: impl FnOnce() -> Start,
     ) -> Result<u64, Short> {
-        let grant =
-            |account: &mut Account| account.grant(budget.terms.budget, wish, holder, now_ns);
+        let grant = |account: &mut Account| {
+            let lease = account.grant(budget.terms.budget, wish, holder, now_ns)?;
+            if budget.key.kind.is_held() {
+                account.hold(wish.spend, now_ns);
+            }
+            Ok(lease)
+        };
         self.with(budget, now_ns, start, grant)
     }
 
@@ -161,7 +200,7 @@ impl Owner {
                     },
                     hash,
                     credit: entry.account.credit(),
-                    grants: entry.account.grants().copied().collect(),
+                    grants: entry.account.leases().copied().collect(),
                 });
             }
         }
@@ -352,7 +391,7 @@ impl AccountView {
             client: client.to_owned(),
             credit: account.credit(),
             leased: account.leased(),
-            leases: account.grants().count(),
+            leases: account.leases().count(),
         }
     }
 }

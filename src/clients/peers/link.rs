@@ -120,6 +120,7 @@ impl LinkTask {
             incarnation: self.member.incarnation,
             version: VERSION,
             placement: self.shared.placement,
+            gates: self.shared.gates,
         });
         let opened = async {
             let upstream = self.member.upstream();

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::super::exchange::{Answers, Batch, HandOver};
-use super::Budgets;
+use super::{Budgets, Gates};
 use crate::wire::budgets::{Hello, VERSION, Welcome};
 
 /// Why nobody is spoken to.
@@ -15,6 +15,8 @@ pub enum HelloRefused {
     Version { given: u32 },
     #[error("the secrets that budgets are placed by differ: -client-identity.secret-file")]
     Placement,
+    #[error("this gate is not in the ring {gates}")]
+    NotServed { gates: Gates },
     #[error("{id} is this gate's own id: two gates have the same, or one asks itself")]
     Ourselves { id: Arc<str> },
 }
@@ -25,6 +27,9 @@ impl Budgets {
         let us = self.shared.gate.us();
         if hello.version != VERSION {
             return Err(HelloRefused::Version { given: hello.version });
+        }
+        if hello.gates != self.shared.gates {
+            return Err(HelloRefused::NotServed { gates: hello.gates });
         }
         if hello.placement != self.shared.placement {
             return Err(HelloRefused::Placement);

@@ -55,6 +55,35 @@ pub(super) const FLAGS: Group = Group {
             "Only count what the budgets of clients would refuse.",
         ),
         flag(
+            "frontend.client-identity-query-rate-limit",
+            "limits.client_identity_query_rate_limit",
+            "Queries per second of each client of a tenant, over all query gates, or a share of \
+             -frontend.query-capacity-per-second such as 5%; 0 is no limit. Needs \
+             -client-identity.enabled.",
+        ),
+        flag(
+            "frontend.client-identity-query-burst-size",
+            "limits.client_identity_query_burst_size",
+            "Most queries of a client at once.",
+        ),
+        flag(
+            "frontend.client-identity-query-tracked-clients-limit",
+            "limits.client_identity_query_tracked_clients_limit",
+            "Most clients of a tenant whose buckets one owner keeps, at least 1; beyond it the \
+             least recently used go.",
+        ),
+        flag(
+            "frontend.client-identity-query-shadow",
+            "limits.client_identity_query_shadow",
+            "Only count what the budgets of clients would refuse.",
+        ),
+        flag(
+            "frontend.query-capacity-per-second",
+            "limits.query_capacity_per_second",
+            "Queries per second that are answered for a tenant, which shares are of; 0 is not \
+             known.",
+        ),
+        flag(
             "distributor.drop-label",
             "limits.drop_labels",
             "Comma-separated names of labels that distributors take off every series.",

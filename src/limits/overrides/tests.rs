@@ -242,7 +242,62 @@ fn budgets_of_clients_that_are_off_are_warned_about_where_they_are_set() {
     assert_eq!(shown(new()), [""; 0]);
     let off = "overrides.a: client_identity_ingestion_rate_limit is without effect, since \
                -client-identity.enabled is not set";
-    assert_eq!(shown(new().without_client_budgets()), [off]);
+    let writes = BudgetsOff { writes: true, queries: false };
+    assert_eq!(shown(new().without_client_budgets(writes)), [off]);
+    let queries = BudgetsOff { writes: false, queries: true };
+    assert_eq!(shown(new().without_client_budgets(queries)), [""; 0], "of no use to it");
+}
+
+#[test]
+fn budgets_of_queries_that_are_off_are_warned_about_where_they_are_set() {
+    let defaults = Limits { query_capacity_per_second: 100.0, ..Limits::default() };
+    let overrides = Overrides::new(defaults, InstanceLimits::default())
+        .without_client_budgets(BudgetsOff { writes: true, queries: true });
+    let text = "overrides: {a: {client_identity_query_rate_limit: 5%, \
+                client_identity_query_burst_size: 9}}";
+    let file = overrides.parse(text).expect("valid");
+    let shown: Vec<_> = file.warnings.shown.iter().map(ToString::to_string).collect();
+    let off = "overrides.a: client_identity_query_rate_limit is without effect, since \
+               -client-identity.enabled is not set";
+    assert_eq!(shown, [off]);
+}
+
+#[test]
+fn a_share_of_a_capacity_that_no_one_sets_is_refused() {
+    let rate = "client_identity_query_rate_limit";
+    let capacity = "query_capacity_per_second";
+    let parse = |defaults: &Limits, text: &str| {
+        let overrides = Overrides::new(defaults.clone(), InstanceLimits::default());
+        overrides.parse(&format!("overrides: {{a: {{{text}}}}}")).map_err(|error| {
+            let mut text = String::new();
+            let mut cause: Option<&dyn std::error::Error> = Some(&error);
+            while let Some(error) = cause {
+                text.push_str(&error.to_string());
+                cause = error.source();
+            }
+            text
+        })
+    };
+    let none = Limits::default();
+    let both = Limits {
+        client_identity_query_rate_limit: crate::limits::QueryRate::Share(5.0),
+        query_capacity_per_second: 100.0,
+        ..Limits::default()
+    };
+    parse(&none, &format!("{rate}: 5%, {capacity}: 40")).expect("a share of 40");
+    parse(&none, &format!("{capacity}: 40")).expect("a capacity alone");
+    let file = parse(&both, &format!("{capacity}: 40")).expect("the default's share");
+    let budget = file.tenants["a"].query_client_budget().expect("a share");
+    assert_eq!(budget.rate, 2.0);
+    let file = parse(&both, &format!("{rate}: 7.5%")).expect("of the default's capacity");
+    assert_eq!(file.tenants["a"].query_client_budget().expect("a share").rate, 7.5);
+    parse(&both, &format!("{rate}: 1, {capacity}: 0")).expect("a number needs no capacity");
+    for text in [format!("{rate}: 5%"), format!("{rate}: 5%, {capacity}: 0")] {
+        let error = parse(&none, &text).expect_err("a share of nothing");
+        assert!(error.contains("overrides.a: "), "{error}");
+        assert!(error.contains("is a share of query_capacity_per_second, which is not"), "{error}");
+    }
+    parse(&both, &format!("{capacity}: 0")).expect_err("takes away what the default's is of");
 }
 
 #[test]

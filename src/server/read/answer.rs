@@ -78,7 +78,11 @@ impl IntoResponse for Answer {
 pub fn refusal(refusal: &ReadRefusal) -> Response {
     let body = json!({"status": "error", "errorType": refusal.kind, "error": refusal.text});
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    json_response(status, body.to_string())
+    let mut response = json_response(status, body.to_string());
+    if let Some(secs) = refusal.retry_after_secs {
+        response.headers_mut().insert(header::RETRY_AFTER, secs.into());
+    }
+    response
 }
 
 fn json_response(status: StatusCode, body: String) -> Response {

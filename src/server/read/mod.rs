@@ -22,10 +22,11 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
 
 use self::answer::Answer;
+pub use self::answer::refusal;
 use self::params::Params;
 use super::http::{Tenant, read_body};
 use super::seam::Work;
-use super::status::ReadRefusal;
+use super::status::{ReadRefusal, http_error};
 use crate::store::{
     MatchOp, Matcher, Sample, Store, StoreError, StoredLabels, StoredValue, TimeRange,
 };
@@ -38,8 +39,6 @@ use crate::wire::write_request;
 const CALLS_MAX: usize = 4;
 /// Largest answer, before compression: a day of some 1,500 series scraped every 15 s.
 pub const ANSWER_BYTES_MAX: usize = 128 << 20;
-/// Under which the API is found: our own, and Cortex's two.
-const PREFIXES: [&str; 3] = ["/api/v1", "/prometheus/api/v1", "/api/prom/api/v1"];
 
 /// What the routes of this room need.
 #[derive(Clone)]
@@ -59,17 +58,15 @@ impl ReadEdge {
 
 /// The routes of this room.
 pub fn router(edge: ReadEdge) -> Router {
-    let mut router = Router::new();
-    for prefix in PREFIXES {
-        router = router
-            .route(&format!("{prefix}/read"), post(remote_read))
-            .route(&format!("{prefix}/series"), api(series))
-            .route(&format!("{prefix}/labels"), api(label_names))
-            .route(&format!("{prefix}/label/{{name}}/values"), get(label_values))
-            .route(&format!("{prefix}/metadata"), api(metadata))
-            .route(&format!("{prefix}/query_exemplars"), api(exemplars));
-    }
-    router.with_state(edge)
+    Router::new()
+        .route("/api/v1/read", post(remote_read))
+        .route("/api/v1/series", api(series))
+        .route("/api/v1/labels", api(label_names))
+        .route("/api/v1/label/{name}/values", get(label_values))
+        .route("/api/v1/metadata", api(metadata))
+        .route("/api/v1/query_exemplars", api(exemplars))
+        .fallback(async || http_error(404, "404 page not found"))
+        .with_state(edge)
 }
 
 /// One of the API's lists: what it writes from a store for a tenant.

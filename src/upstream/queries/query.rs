@@ -83,6 +83,15 @@ impl Query {
         })
     }
 
+    /// As a request again, for whoever answers in this process; a body that was sent is not there.
+    pub fn into_request(self) -> http::Request<impl Body<Data = Bytes, Error = BodyError>> {
+        let mut request = http::Request::new(self.body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.target.into();
+        *request.headers_mut() = self.headers;
+        request
+    }
+
     fn new(head: Parts, body: QueryBody) -> Result<Self, Unproxied> {
         if matches!(head.method, Method::CONNECT | Method::TRACE) {
             return Err(Unproxied::Method);

@@ -10,11 +10,14 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 
 use super::address::InFlight;
 use super::pace::{Pace, TooSlow};
 use super::server_timing;
+use crate::upstream::BodyError;
 use crate::upstream::end_to_end::end_to_end;
 
 /// An answer, from its headers on. Whoever drops it before its end breaks the request off.
@@ -36,12 +39,21 @@ pub struct ReplyHead {
 /// The body of an answer, piece by piece, with its trailers if it has some.
 #[derive(Debug)]
 pub struct ReplyBody {
-    frames: Incoming,
+    frames: Frames,
     pace: Pace,
     trailers: Option<HeaderMap>,
     is_failed: bool,
-    in_flight: InFlight,
 }
+
+/// Whose answer it is.
+#[derive(Debug)]
+enum Frames {
+    Theirs(Incoming, InFlight),
+    Ours(UnsyncBoxBody<Bytes, BodyError>),
+}
+
+/// Who answers where nobody behind us does.
+const OURSELVES: &str = "this process";
 
 /// Why an answer does not come to its end. What has been handed on of it is no whole answer, and
 /// whoever has it must be told by breaking it off.
@@ -63,8 +75,23 @@ impl Reply {
         let (head, frames) = response.into_parts();
         let head = ReplyHead::new(head.status, head.headers, is_bodiless);
         let pace = Pace::new(pause_max);
-        let body = ReplyBody { frames, pace, trailers: None, is_failed: false, in_flight };
-        Self { head, body }
+        let frames = Frames::Theirs(frames, in_flight);
+        Self { head, body: ReplyBody { frames, pace, trailers: None, is_failed: false } }
+    }
+
+    /// An answer of this process, to go the same way. Its pauses are our own, and bounded where
+    /// they come from; here by `pause_max`.
+    pub fn ours<B>(response: Response<B>, pause_max: Duration) -> Self
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BodyError>,
+    {
+        let (head, body) = response.into_parts();
+        let headers = end_to_end(head.headers);
+        let head = ReplyHead { status: head.status, headers, is_bodiless: false };
+        let frames = Frames::Ours(body.map_err(Into::into).boxed_unsync());
+        let pace = Pace::new(pause_max);
+        Self { head, body: ReplyBody { frames, pace, trailers: None, is_failed: false } }
     }
 
     pub fn status(&self) -> u16 {
@@ -194,9 +221,33 @@ impl ReplyBody {
     }
 
     fn slow(&mut self, slow: TooSlow) -> ReplyError {
+        let address = self.fail();
+        ReplyError::Slow { address, waited: slow.waited }
+    }
+
+    fn fail(&mut self) -> Arc<str> {
         self.is_failed = true;
-        self.in_flight.count_broken();
-        ReplyError::Slow { address: self.in_flight.address(), waited: slow.waited }
+        match &self.frames {
+            Frames::Theirs(_, in_flight) => {
+                in_flight.count_broken();
+                in_flight.address()
+            }
+            Frames::Ours(_) => OURSELVES.into(),
+        }
+    }
+}
+
+impl Frames {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Theirs(frames, _) => {
+                Pin::new(frames).poll_frame(cx).map(|polled| polled.map(|one| Ok(one?)))
+            }
+            Self::Ours(frames) => Pin::new(frames).poll_frame(cx),
+        }
     }
 }
 
@@ -212,7 +263,7 @@ impl Body for ReplyBody {
         if this.is_failed {
             return Poll::Ready(None);
         }
-        let Poll::Ready(polled) = Pin::new(&mut this.frames).poll_frame(cx) else {
+        let Poll::Ready(polled) = this.frames.poll_frame(cx) else {
             let slow = ready!(this.pace.poll_pause(cx));
             return Poll::Ready(Some(Err(this.slow(slow))));
         };
@@ -226,20 +277,24 @@ impl Body for ReplyBody {
                 })
             }
             Some(Err(error)) => {
-                this.is_failed = true;
-                this.in_flight.count_broken();
-                let address = this.in_flight.address();
+                let address = this.fail();
                 Some(Err(ReplyError::Broken { address, cause: error.to_string() }))
             }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.frames.is_end_stream()
+        match &self.frames {
+            Frames::Theirs(frames, _) => frames.is_end_stream(),
+            Frames::Ours(frames) => frames.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.frames.size_hint()
+        match &self.frames {
+            Frames::Theirs(frames, _) => frames.size_hint(),
+            Frames::Ours(frames) => frames.size_hint(),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ fn item(key: OwnedKey) -> Item {
         wish: Wish { spend: 1, want: 2, least: 3 },
         holding: Some(4),
         refund: Some(Refund { credits: 5, age_ns: 6 }),
+        debt: 7,
     }
 }
 
@@ -32,7 +33,7 @@ fn refused(batch: &Batch) -> String {
 fn the_longest_batch_and_list_fit_a_message() {
     let longest = item(key(Kind::ClientWrites, &"t".repeat(150), &"c".repeat(256)));
     let wish = Wish { spend: CREDITS_MAX, want: CREDITS_MAX, least: CREDITS_MAX };
-    let longest = Item { wish, holding: Some(CREDITS_MAX), ..longest };
+    let longest = Item { wish, holding: Some(CREDITS_MAX), debt: CREDITS_MAX, ..longest };
     let all = batch(vec![longest; BATCH_ITEMS_MAX]);
     let bytes = encode_batch(&all);
     assert!(bytes.len() < MESSAGE_BYTES_MAX / 2, "{}", bytes.len());
@@ -78,6 +79,8 @@ fn names_and_numbers_beyond_their_bounds_are_refused() {
     ] {
         assert!(refused(&batch(vec![Item { wish, ..item.clone() }])).contains("beyond"));
     }
+    let owed = Item { debt: over, ..item.clone() };
+    assert_eq!(refused(&batch(vec![owed])), "a debt is beyond what it may be");
     let held = Item { holding: Some(over), ..item.clone() };
     assert_eq!(refused(&batch(vec![held])), "what is held is beyond what it may be");
     assert!(refused(&Batch { sequence: 0, items: vec![item] }).contains("sequence"));
@@ -86,6 +89,28 @@ fn names_and_numbers_beyond_their_bounds_are_refused() {
     assert_eq!(decode_show_request(&unknown), Err(BudgetsError::Kind { kind: 9 }));
     assert_eq!(decode_show_request(&[]), Err(BudgetsError::Missing { what: "key" }));
     assert_eq!(decode_question(&[]), Err(BudgetsError::Missing { what: "question" }));
+}
+
+#[test]
+fn a_hello_of_an_older_gate_is_one_of_write_gates() {
+    let told = |gates| proto::Hello {
+        id: "a".to_owned(),
+        incarnation: 1,
+        version: VERSION,
+        placement: 2,
+        gates,
+    };
+    let read = |hello: proto::Hello| {
+        let question = Some(ProtoQuestion::Hello(hello));
+        match decode_question(&proto::Question { question }.encode_to_vec())? {
+            Question::Hello(hello) => Ok(hello.gates),
+            Question::Batch(_) => panic!("a hello was written"),
+        }
+    };
+    // What is absent on the wire is 0.
+    assert_eq!(read(told(0)), Ok(Gates::Distributors));
+    assert_eq!(read(told(1)), Ok(Gates::QueryFrontends));
+    assert_eq!(read(told(2)), Err(BudgetsError::Gates { gates: 2 }));
 }
 
 #[test]
@@ -135,6 +160,11 @@ fn keys() -> impl Strategy<Value = OwnedKey> {
         "[a-z.]{1,9}".prop_map(|tenant| key(Kind::TenantWrites, &tenant, "")),
         ("[ab]", "[ -~]{1,9}").prop_map(|(tenant, name)| key(Kind::ClientWrites, &tenant, &name)),
         ("[ab]", "[ -~]{1,9}").prop_map(|(tenant, name)| key(Kind::ClientQueries, &tenant, &name)),
+        ("[ab]", "[ -~]{1,9}").prop_map(|(tenant, name)| key(
+            Kind::ClientQueryTries,
+            &tenant,
+            &name
+        )),
     ]
 }
 
@@ -143,12 +173,16 @@ fn items() -> impl Strategy<Value = Item> {
     let wish = (credits(), credits(), credits());
     let refund = (credits(), 0..=i64::MAX).prop_map(|(credits, age_ns)| Refund { credits, age_ns });
     let (holding, refund) = (proptest::option::of(credits()), proptest::option::of(refund));
-    (keys(), wish, holding, refund).prop_map(|(key, (spend, want, least), holding, refund)| Item {
-        key,
-        wish: Wish { spend, want, least },
-        holding,
-        refund,
-    })
+    let debt = prop_oneof![Just(0), credits()];
+    (keys(), wish, holding, refund, debt).prop_map(
+        |(key, (spend, want, least), holding, refund, debt)| Item {
+            key,
+            wish: Wish { spend, want, least },
+            holding,
+            refund,
+            debt,
+        },
+    )
 }
 
 fn answers() -> impl Strategy<Value = Answer> {
@@ -178,11 +212,13 @@ proptest! {
     fn what_is_written_is_read(
         sequence in 1..u64::MAX, items in vec(items(), 0..5), answers in vec(answers(), 0..5),
         id in "[a-z-]{1,9}", incarnation: u64, version: u32, placement: u64, was_owed: bool,
+        are_queries: bool,
         key in keys(), credit in -1e18..1e18_f64, leased: u64, leases: u32, len_max in 0..1000_usize,
     ) {
         let batch = Batch { sequence, items };
         prop_assert_eq!(decode_question(&encode_batch(&batch)), Ok(Question::Batch(batch)));
-        let hello = Hello { id: id.as_str().into(), incarnation, version, placement };
+        let gates = if are_queries { Gates::QueryFrontends } else { Gates::Distributors };
+        let hello = Hello { id: id.as_str().into(), incarnation, version, placement, gates };
         prop_assert_eq!(decode_question(&encode_hello(&hello)), Ok(Question::Hello(hello)));
         let replies = [
             Reply::Answers(Answers { sequence, items: answers }),

@@ -54,6 +54,8 @@ pub struct ClientPlan {
     pub request: u64,
     /// How often a request comes to nothing and its charge is given back.
     pub refunds: f64,
+    /// How often a request turns out to cost as much again.
+    pub debits: f64,
     /// Spread over all gates, or to one at a time for a while.
     pub sticky: bool,
 }
@@ -71,6 +73,8 @@ pub struct Client {
     pub burst: u64,
     pub asked_for: Vec<Spent>,
     pub admitted: Vec<Spent>,
+    /// Credits that were charged behind requests, whether or not their owner heard of it.
+    pub debited: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +105,8 @@ impl Plan {
     pub fn any(seed: u64, faults: Faults) -> Self {
         let mut chance = Chance::new(seed ^ 0xfa_17);
         let gates = 1 + chance.below(6) as usize;
+        // Of its own chance, so that older seeds play as they did.
+        let mut debits = Chance::new(seed ^ 0xde_b7);
         let clients = (0..3).map(|_| {
             let rate = [2.0, 50.0, 1000.0, 100_000.0][chance.below(4) as usize];
             let burst = ((rate * (0.3 + 4.0 * chance.unit())) as u64).max(1);
@@ -110,6 +116,7 @@ impl Plan {
                 load: [0.3, 0.9, 1.5, 4.0, 20.0][chance.below(5) as usize],
                 request: 1 + chance.below((burst / 4).max(1)),
                 refunds: [0.0, 0.0, 0.3][chance.below(3) as usize],
+                debits: [0.0, 0.0, 0.3][debits.below(3) as usize],
                 sticky: chance.below(2) == 0,
             }
         });
@@ -131,7 +138,7 @@ impl Plan {
             let rate = [100.0, 10_000.0, 1e6][chance.below(3) as usize];
             let burst = (rate * (2.0 + 8.0 * chance.unit())) as u64;
             let request = ((rate / (20.0 + 80.0 * chance.unit())) as u64).max(1);
-            ClientPlan { rate, burst, load, request, refunds: 0.0, sticky: false }
+            ClientPlan { rate, burst, load, request, refunds: 0.0, debits: 0.0, sticky: false }
         };
         let clients = (0..3).map(|_| client(&mut chance)).collect();
         let gates = 2 + chance.below(7) as usize;
@@ -167,6 +174,7 @@ enum Event {
     Timeout { ticket: u64 },
     Look { node: usize, life: u64 },
     Refund { node: usize, life: u64, client: usize, charge: Charge, admitted_at: usize },
+    Debit { node: usize, life: u64, client: usize },
     Fault,
     Gone { node: usize, life: u64 },
     Heal { pair: (usize, usize) },
@@ -224,6 +232,7 @@ impl<'a> World<'a> {
             burst: client.burst,
             asked_for: Vec::new(),
             admitted: Vec::new(),
+            debited: 0,
         });
         let len = plan.clients.len();
         let mut world = Self {
@@ -334,6 +343,15 @@ impl<'a> World<'a> {
                 // It bought nothing, whether or not its credit came back.
                 self.refunded[client].push(admitted_at);
             }
+            Event::Debit { node, life, client } => {
+                if self.nodes[node].life == life {
+                    let now_ns = self.local_ns(node);
+                    let (name, n, terms) = self.asks(client);
+                    self.nodes[node].gate.debit(key(&name), n, terms, now_ns);
+                    self.clients[client].debited += n;
+                    self.pump(node);
+                }
+            }
             Event::Fault => self.fault(),
             Event::Gone { node, life } => {
                 if self.nodes[node].life == life && self.nodes[node].is_leaving {
@@ -416,8 +434,13 @@ impl<'a> World<'a> {
 
     fn admitted(&mut self, node: usize, client: usize, charge: Charge, at_s: f64) {
         let plan = &self.plan.clients[client];
-        let (credits, refunds) = (plan.request, plan.refunds);
+        let (credits, refunds, debits) = (plan.request, plan.refunds, plan.debits);
         self.clients[client].admitted.push(Spent { at_s, credits });
+        if debits > 0.0 && self.chance.unit() < debits {
+            let life = self.nodes[node].life;
+            let at_s = self.now_s + self.chance.unit() * 0.4;
+            self.at(at_s, Event::Debit { node, life, client });
+        }
         if self.chance.unit() < refunds {
             let admitted_at = self.clients[client].admitted.len() - 1;
             let life = self.nodes[node].life;

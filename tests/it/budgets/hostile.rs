@@ -39,8 +39,9 @@ async fn end_of(upstream: &Upstream, messages: &[Vec<u8>]) -> (i32, String) {
 async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
     let gate = Gate::start("gate-0", &Setup::default()).await;
     let upstream = upstream(gate.proxy.address);
+    let gates = Gates::Distributors;
     let hello = |id: &str, version, placement| {
-        encode_hello(&Hello { id: id.into(), incarnation: 1, version, placement })
+        encode_hello(&Hello { id: id.into(), incarnation: 1, version, placement, gates })
     };
     let placement =
         hasher(7).hash(Key { kind: Kind::TenantWrites, tenant: "placement", client: "" }).0;
@@ -50,6 +51,7 @@ async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
         wish: Default::default(),
         holding: Some(1),
         refund: None,
+        debt: 0,
     };
     let batch = |sequence, len| encode_batch(&Batch { sequence, items: vec![item.clone(); len] });
     let check = async |messages: &[Vec<u8>], code, text: &str| {
@@ -61,6 +63,9 @@ async fn what_breaks_the_protocol_ends_its_stream_with_the_reason() {
     check(&[batch(1, 1)], failed, "a batch before the hello").await;
     check(&[good.clone(), good.clone()], failed, "a second hello").await;
     check(&[hello("gate-1", 2, placement)], failed, "version 2 is not spoken here").await;
+    let (id, gates) = ("gate-1".into(), Gates::QueryFrontends);
+    let queries = encode_hello(&Hello { id, incarnation: 1, version: VERSION, placement, gates });
+    check(&[queries], failed, "this gate is not in the ring query-frontend").await;
     check(&[hello("gate-1", VERSION, 5)], failed, "-client-identity.secret-file").await;
     check(&[hello("gate-0", VERSION, placement)], failed, "this gate's own id").await;
     check(&[good.clone(), batch(5, 1), batch(4, 1)], failed, "batch 4 comes too late").await;

@@ -1,10 +1,12 @@
 //! Budgets over sockets: several gates in this process, a made-up ring, and a network between them
 //! that fails when told to.
 
+mod debts;
 mod exact;
 mod hostile;
 mod loss;
 mod operators;
+mod rings;
 mod tls;
 
 use std::collections::HashMap;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use freehold::clients::config::{ColdStart, OwnerLost};
 use freehold::clients::peers::{Budgets, BudgetsSetup, Connector, connector};
-use freehold::clients::{GateSettings, Key, KeyHasher, Kind, OwnerMap, Refusal, Terms};
+use freehold::clients::{GateSettings, Gates, Key, KeyHasher, Kind, OwnerMap, Refusal, Terms};
 use freehold::clock::Clock;
 use freehold::exposition::AtScrape;
 use freehold::ratelimit::Budget;
@@ -83,22 +85,28 @@ fn client(name: &str) -> Key<'_> {
     Key { kind: Kind::ClientWrites, tenant: TENANT, client: name }
 }
 
+/// One gate's budgets in one ring.
+fn budgets(id: &Arc<str>, gates: Gates, setup: &Setup) -> Budgets {
+    let terms = setup.terms;
+    Budgets::new(BudgetsSetup {
+        gates,
+        us: Arc::clone(id),
+        incarnation: rand::random(),
+        // What is not known is full, so that nothing here depends on when a ring was learned.
+        settings: GateSettings { owner_lost: setup.owner_lost, cold_start: ColdStart::Full },
+        hasher: hasher(setup.secret),
+        clock: Clock::start(),
+        owner_timeout: setup.owner_timeout,
+        terms_of: Arc::new(move |kind, _| (kind.gates() == gates).then_some(terms)),
+        connect: Arc::clone(&setup.connect),
+    })
+}
+
 impl Gate {
     async fn start(id: &str, setup: &Setup) -> Self {
-        let terms = setup.terms;
         let id: Arc<str> = id.into();
-        let budgets = Budgets::new(BudgetsSetup {
-            us: Arc::clone(&id),
-            incarnation: rand::random(),
-            // What is not known is full, so that nothing here depends on when a ring was learned.
-            settings: GateSettings { owner_lost: setup.owner_lost, cold_start: ColdStart::Full },
-            hasher: hasher(setup.secret),
-            clock: Clock::start(),
-            owner_timeout: setup.owner_timeout,
-            terms_of: Arc::new(move |_, _| Some(terms)),
-            connect: Arc::clone(&setup.connect),
-        });
-        let edge = Some(BudgetCalls::of(&budgets));
+        let budgets = budgets(&id, Gates::Distributors, setup);
+        let edge = Some(BudgetCalls::of(std::slice::from_ref(&budgets)));
         let (address, drainer, serving) = start_edge(edge, setup.tls.clone()).await;
         let proxy = Proxy::start(address).await;
         Self { id, budgets, proxy, drainer, _serving: serving }

@@ -34,7 +34,7 @@ async fn budgets_are_shared_with_gates_that_show_a_certificate() {
     let way = |cert_path: PathBuf, key_path: PathBuf| {
         let files =
             ClientTlsConfig { cert_path, key_path, ca_path: cert.clone(), ..Default::default() };
-        let tls = tls::client("peers", &files, "h2").expect("files");
+        let tls = tls::client("peers", &files, &["h2"]).expect("files");
         let template = UpstreamConfig { tls_enabled: true, ..UpstreamConfig::default() };
         connector(template, Some(tls))
     };

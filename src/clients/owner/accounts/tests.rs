@@ -33,6 +33,21 @@ fn case_r12_evictions_are_counted_by_kind_and_debt_is_remembered() {
 }
 
 #[test]
+fn a_debt_below_nothing_is_remembered_of_who_had_to_go() {
+    let mut accounts = Accounts::new(terms(1.0, 10, 1));
+    let budget = accounts.terms().budget;
+    accounts.get(hash("a"), "a", 0, || Start::Full).debit(budget, 18, 0);
+    assert!(spend(&mut accounts, "b", 10, 0), "a is pushed out");
+    assert_eq!(accounts.evictions.in_debt, 1);
+    let account = accounts.get(hash("a"), "a", 3 * S, || Start::Full);
+    assert_eq!(account.credit(), -5.0, "3 s have paid 3 of 8");
+    accounts.sweep(17 * S);
+    assert_eq!(accounts.len(), 1, "10 more are owed than the burst alone");
+    accounts.sweep(18 * S);
+    assert_eq!(accounts.len(), 0);
+}
+
+#[test]
 fn who_owes_nothing_goes_before_who_was_used_least_lately() {
     let mut accounts = Accounts::new(terms(1.0, 10, 3));
     assert!(spend(&mut accounts, "debtor", 10, 0));
