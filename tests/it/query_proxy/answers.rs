@@ -4,36 +4,42 @@ use std::time::Duration;
 
 use freehold::units::Millis;
 
+use super::front::{FRONTS, Front, Running};
 use super::wire::{Answer, OK, Stub, Wire};
 use super::{Gate, setup};
 
 const GET: &[u8] = b"GET /g HTTP/1.1\r\nHost: g\r\n\r\n";
 
 /// What a client hears of an answer, and then of the next on the same connection.
-async fn told(answer: &[u8], method: &str) -> (Answer, Option<Answer>, Stub, Gate) {
-    let (first, second, stub, gate) = heard(answer, method).await;
-    (first.expect("an answer"), second, stub, gate)
-}
-
-async fn heard(answer: &[u8], method: &str) -> (Option<Answer>, Option<Answer>, Stub, Gate) {
+async fn told(
+    front: Front,
+    answer: &[u8],
+    method: &str,
+) -> (Option<Answer>, Option<Answer>, Stub, Running) {
     let stub = Stub::saying_once(answer).await;
-    let gate = setup(stub.url()).start().await;
-    let mut wire = gate.connect().await;
-    let request = format!("{method} /g HTTP/1.1\r\nHost: g\r\n\r\n");
+    let running = front.start(stub.url()).await;
+    let mut wire = running.connect().await;
+    let request = running.request(&format!("{method} /g HTTP/1.1\r\nHost: g\r\n\r\n"));
     wire.write(request.as_bytes()).await;
     let first = wire.answer(method).await;
     wire.write(request.as_bytes()).await;
     let second = wire.answer(method).await;
-    (first, second, stub, gate)
+    (first, second, stub, running)
 }
 
 /// The answer goes through as it is, and the connection is as good as before.
 async fn check_whole(answer: &str, method: &str, status: u16, body: &str) -> Answer {
-    let (first, second, _, _) = told(answer.as_bytes(), method).await;
-    assert_eq!((first.status, first.text(), first.is_whole), (status, body, true), "{answer:?}");
-    let second = second.unwrap_or_else(|| panic!("a second answer: {answer:?}"));
-    assert_eq!((second.status, second.text()), (status, body), "{answer:?}");
-    first
+    let mut last = None;
+    for front in FRONTS {
+        let (first, second, _, _) = told(front, answer.as_bytes(), method).await;
+        for one in [first, second] {
+            let one = one.unwrap_or_else(|| panic!("no answer: {front:?} {answer:?}"));
+            let got = (one.status, one.text(), one.is_whole);
+            assert_eq!(got, (status, body, true), "{front:?} {answer:?}");
+            last = Some(one);
+        }
+    }
+    last.expect("there are fronts")
 }
 
 #[tokio::test]
@@ -139,10 +145,12 @@ async fn what_comes_before_the_answer_is_passed_over() {
 #[tokio::test]
 async fn a_switch_of_protocols_that_nobody_asked_for_is_no_answer() {
     let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nraw";
-    let (answer, _, _, gate) = told(switch.as_bytes(), "GET").await;
-    assert_eq!(answer.status, 502, "{}", answer.text());
-    assert!(answer.text().contains("switched protocols"));
-    assert_eq!(gate.downstreams.in_flight(), 0);
+    for front in FRONTS {
+        let (answer, _, _, _) = told(front, switch.as_bytes(), "GET").await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 502, "{front:?} {}", answer.text());
+        assert!(answer.text().contains("switched protocols"));
+    }
 }
 
 #[tokio::test]
@@ -166,11 +174,14 @@ async fn compressed_bodies_go_through_byte_for_byte() {
     )
     .into_bytes();
     answer.extend_from_slice(&gzip);
-    let (first, second, _, _) = told(&answer, "GET").await;
-    assert_eq!(first.header("content-encoding"), Some("gzip"));
-    assert_eq!(first.header("vary"), Some("Accept-Encoding"));
-    assert_eq!(first.header("content-length"), Some("100000"));
-    assert!(first.body == gzip && second.expect("a second").body == gzip);
+    for front in FRONTS {
+        let (first, second, _, _) = told(front, &answer, "GET").await;
+        let first = first.expect("an answer");
+        assert_eq!(first.header("content-encoding"), Some("gzip"));
+        assert_eq!(first.header("vary"), Some("Accept-Encoding"));
+        assert_eq!(first.header("content-length"), Some("100000"));
+        assert!(first.body == gzip && second.expect("a second").body == gzip);
+    }
 }
 
 #[tokio::test]
@@ -186,18 +197,19 @@ async fn an_answer_that_breaks_off_never_looks_whole() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nFFFFFFFFFFFFFFFFF\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n5\nworld\r\n0\r\n\r\n",
     ] {
-        let (answer, second, _, gate) = heard(start.as_bytes(), "GET").await;
-        // What breaks off at once takes its head along.
-        if let Some(answer) = answer {
-            assert_eq!((answer.status, answer.is_whole), (200, false), "{start:?}");
-            assert!("hello".starts_with(answer.text()), "{start:?}");
+        for front in FRONTS {
+            let (answer, second, _, running) = told(front, start.as_bytes(), "GET").await;
+            // What breaks off at once takes its head along.
+            if let Some(answer) = answer {
+                assert_eq!((answer.status, answer.is_whole), (200, false), "{front:?} {start:?}");
+                assert!("hello".starts_with(answer.text()), "{front:?} {start:?}");
+            }
+            assert!(second.is_none(), "nothing follows what broke: {front:?} {start:?}");
+            let Some(gate) = &running.gate else { continue };
+            let broken = [("outcome", "broken")];
+            assert_eq!(gate.metric("freehold_query_downstream_requests_total", &broken), 1.0);
+            super::until("nothing is under way", || gate.downstreams.in_flight() == 0).await;
         }
-        assert!(second.is_none(), "nothing follows what broke: {start:?}");
-        assert_eq!(
-            gate.metric("freehold_query_downstream_requests_total", &[("outcome", "broken")]),
-            1.0
-        );
-        super::until("nothing is under way", || gate.downstreams.in_flight() == 0).await;
     }
 }
 
@@ -224,10 +236,13 @@ async fn answers_that_are_none_become_502() {
         long.as_str(),
         many.as_str(),
     ] {
-        let (told, _, stub, _) = told(answer.as_bytes(), "GET").await;
-        let shown = &answer[..answer.len().min(60)];
-        assert_eq!(told.status, 502, "{shown:?} {}", told.text());
-        assert!(told.text().contains(&stub.address.to_string()), "{shown:?} {}", told.text());
+        for front in FRONTS {
+            let (told, _, stub, _) = told(front, answer.as_bytes(), "GET").await;
+            let (told, shown) = (told.expect("an answer"), &answer[..answer.len().min(60)]);
+            assert_eq!(told.status, 502, "{front:?} {shown:?} {}", told.text());
+            let address = stub.address.to_string();
+            assert!(told.text().contains(&address), "{front:?} {shown:?} {}", told.text());
+        }
     }
 }
 

@@ -159,22 +159,81 @@ async fn a_head_that_is_too_large_is_answered_431() {
     assert_eq!(client.get("/g").await.expect("an answer").status(), 200);
 }
 
+/// The preface, and settings that change nothing.
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const GO_AWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    let mut frame = vec![len[1], len[2], len[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+#[tokio::test]
+async fn what_only_http1_knows_smuggles_nothing_over_http2() {
+    let literal = |name: &str, value: &str| {
+        let mut line = vec![0, name.len() as u8];
+        line.extend(name.as_bytes());
+        line.push(value.len() as u8);
+        line.extend(value.as_bytes());
+        line
+    };
+    let hidden = b"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n";
+    for (name, value) in [
+        ("transfer-encoding", "chunked"),
+        ("connection", "close"),
+        ("content-length", "2"),
+        ("content-length", "100"),
+        ("x", "a\r\nContent-Length: 0\r\n\r\nGET /smuggled HTTP/1.1"),
+        ("x y", "a"),
+        ("X-Upper", "a"),
+        (":path", "/smuggled"),
+        ("x: a\r\ny", "b"),
+    ] {
+        let stub = Stub::saying(OK).await;
+        let gate = setup(stub.url()).start().await;
+        let mut wire = gate.connect().await;
+        // :method POST, :scheme http, :path /, :authority g
+        let mut block = vec![0x83, 0x86, 0x84, 0x41, 0x01, b'g'];
+        block.extend(literal(name, value));
+        let mut frames = GREETING.to_vec();
+        frames.extend(frame(HEADERS, END_HEADERS, 1, &block));
+        frames.extend(frame(DATA, END_STREAM, 1, hidden));
+        wire.write(&frames).await;
+        let refusal = loop {
+            let Some((kind, status)) = wire.frame().await else { break true };
+            match kind {
+                RESET | GO_AWAY => break true,
+                // `:status` 200 is the eighth of the table.
+                HEADERS => break status != Some(0x88),
+                _ => {}
+            }
+        };
+        assert!(refusal, "{name:?} {value:?}");
+        let seen = stub.seen();
+        assert!(seen.iter().all(|seen| !seen.is_whole), "{name:?} {value:?} {seen:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_opens_and_gives_up_without_end_loses_the_connection() {
     let stub = Stub::saying(OK).await;
     let gate = setup(stub.url()).start().await;
     // h2's client would wait for its turn; this one writes frames as they are.
     let mut wire = gate.connect().await;
-    let mut frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    let mut frames = GREETING.to_vec();
     // :method GET, :scheme http, :path /, :authority g
     let block = [0x82, 0x86, 0x84, 0x41, 0x01, b'g'];
     for stream in (1..200_001_u32).step_by(2) {
-        frames.extend([0, 0, block.len() as u8, 1, 0x5]);
-        frames.extend(stream.to_be_bytes());
-        frames.extend(block);
-        frames.extend([0, 0, 4, 3, 0]);
-        frames.extend(stream.to_be_bytes());
-        frames.extend(8_u32.to_be_bytes());
+        frames.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
+        frames.extend(frame(RESET, 0, stream, &8_u32.to_be_bytes()));
     }
     wire.write(&frames).await;
     let told = wire.rest().await;

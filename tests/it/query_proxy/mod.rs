@@ -3,6 +3,7 @@
 
 mod addresses;
 mod answers;
+mod front;
 mod http2;
 mod requests;
 mod streams;

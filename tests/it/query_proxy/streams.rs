@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::front::{FRONTS, Front, Running};
 use super::wire::{A_WHILE, Stub, Wire};
-use super::{Gate, setup};
 
 const STREAM_BYTES: u64 = 1 << 30;
 static CHUNK: [u8; 64 << 10] = [b'x'; 64 << 10];
@@ -59,12 +59,14 @@ fn head(start: &str) -> String {
     format!("{start}\r\nHost: g\r\nContent-Length: {STREAM_BYTES}\r\n\r\n")
 }
 
-async fn gate(stub: &Stub) -> Gate {
-    setup(stub.url()).start().await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_of_a_gibibyte_is_never_held() {
+    for front in FRONTS {
+        answer(front).await;
+    }
+}
+
+async fn answer(front: Front) {
     let sent = Arc::new(AtomicU64::new(0));
     let counting = Arc::clone(&sent);
     let stub = Stub::start(move |mut wire, notes, _| {
@@ -77,17 +79,22 @@ async fn an_answer_of_a_gibibyte_is_never_held() {
         }
     })
     .await;
-    let gate = gate(&stub).await;
-    let mut wire = gate.connect().await;
-    wire.write(b"GET /g HTTP/1.1\r\nHost: g\r\n\r\n").await;
+    let running = front.start(stub.url()).await;
+    let mut wire = running.connect().await;
+    wire.write(running.request("GET /g HTTP/1.1\r\nHost: g\r\n\r\n").as_bytes()).await;
     let told = wire.head().await.expect("a head");
     assert!(told.contains(&format!("content-length: {STREAM_BYTES}")), "{told}");
     read(&mut wire, &sent).await;
-    super::until("nothing is under way", || gate.downstreams.in_flight() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_of_a_gibibyte_is_never_held() {
+    for front in FRONTS {
+        request(front).await;
+    }
+}
+
+async fn request(front: Front) {
     let sent = Arc::new(AtomicU64::new(0));
     let counting = Arc::clone(&sent);
     let stub = Stub::start(move |mut wire, notes, _| {
@@ -102,9 +109,9 @@ async fn a_request_of_a_gibibyte_is_never_held() {
         }
     })
     .await;
-    let gate = gate(&stub).await;
-    let mut wire = gate.connect().await;
-    wire.write(head("POST /p HTTP/1.1").as_bytes()).await;
+    let running = front.start(stub.url()).await;
+    let mut wire = running.connect().await;
+    wire.write(running.request(&head("POST /p HTTP/1.1")).as_bytes()).await;
     send(&mut wire, &sent).await;
     assert_eq!(wire.answer("POST").await.expect("an answer").status, 200);
     assert_eq!(stub.seen().len(), 1, "it was read to its end");
@@ -113,16 +120,18 @@ async fn a_request_of_a_gibibyte_is_never_held() {
 #[tokio::test]
 async fn an_answer_before_the_bodys_end_is_heard() {
     let answer = "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
-    let stub = Stub::start(move |mut wire: Wire, _, _| async move {
-        wire.head().await.expect("a request");
-        wire.write(answer.as_bytes()).await;
-        wire.is_closed().await;
-    })
-    .await;
-    let gate = gate(&stub).await;
-    let mut wire = gate.connect().await;
-    wire.write(head("POST /p HTTP/1.1").as_bytes()).await;
-    wire.write(&CHUNK).await;
-    let answer = wire.answer("POST").await.expect("an answer");
-    assert_eq!((answer.status, answer.text()), (413, "no"));
+    for front in FRONTS {
+        let stub = Stub::start(move |mut wire: Wire, _, _| async move {
+            wire.head().await.expect("a request");
+            wire.write(answer.as_bytes()).await;
+            wire.is_closed().await;
+        })
+        .await;
+        let running: Running = front.start(stub.url()).await;
+        let mut wire = running.connect().await;
+        wire.write(running.request(&head("POST /p HTTP/1.1")).as_bytes()).await;
+        wire.write(&CHUNK).await;
+        let answer = wire.answer("POST").await.expect("an answer");
+        assert_eq!((answer.status, answer.text()), (413, "no"), "{front:?}");
+    }
 }

@@ -144,6 +144,24 @@ impl Wire {
         true
     }
 
+    /// The kind of the next HTTP/2 frame, and the first byte of what it holds.
+    pub async fn frame(&mut self) -> Option<(u8, Option<u8>)> {
+        const HEAD_BYTES: usize = 9;
+        loop {
+            if let [a, b, c, kind, ..] = self.read[..] {
+                let len = HEAD_BYTES + u32::from_be_bytes([0, a, b, c]) as usize;
+                if self.read.len() >= len {
+                    let first = self.read[HEAD_BYTES..len].first().copied();
+                    self.read.drain(..len);
+                    return Some((kind, first));
+                }
+            }
+            if self.fill().await == 0 {
+                return None;
+            }
+        }
+    }
+
     /// All up to the blank line, and that.
     pub async fn head(&mut self) -> Option<String> {
         loop {
