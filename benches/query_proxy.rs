@@ -10,18 +10,38 @@
 //! proves that it runs.
 #![expect(clippy::disallowed_methods, reason = "the bench drives its connections to their end")]
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use freehold::clients::config::{ClientIdentityConfig, ColdStart, OwnerLost};
+use freehold::clients::key::KEY_SECRET_BYTES;
+use freehold::clients::peers::{Budgets, BudgetsSetup, connector};
+use freehold::clients::{GateSettings, Gates, KeyHasher, OwnerMap};
+use freehold::clock::Clock;
+use freehold::front_door::FrontDoor;
+use freehold::front_door::config::FrontDoorConfig;
+use freehold::frontend::config::{CachedAnswers, FrontendConfig};
+use freehold::frontend::{self, Frontend};
+use freehold::limits::{InstanceLimits, Limits, Overrides, QueryRate};
+use freehold::ratelimit::RateLimitHeaders;
+use freehold::server::client_header::ClientHeader;
 use freehold::server::config::ServerConfig;
 use freehold::server::drain::Drainer;
+use freehold::server::front_door::{FrontDoorEdge, Routes};
 use freehold::server::http::serve;
 use freehold::server::listen::Listener;
+use freehold::server::queries::{self, QueryEdge};
+use freehold::server::room::Room;
+use freehold::server::tenancy::Tenancy;
+use freehold::upstream::config::UpstreamConfig;
 use freehold::upstream::queries::config::DownstreamConfig;
 use freehold::upstream::queries::{Downstreams, Query};
 use http::{Request, StatusCode, Uri};
@@ -40,6 +60,8 @@ mod shared;
 const ANSWER: &[u8] = br#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#;
 /// Clients at once, each waiting for its answer.
 const CONNECTIONS: usize = 8;
+/// Tells connections apart.
+static TURNS: AtomicU64 = AtomicU64::new(0);
 const MIDDLE_THREAD: &str = "bench-middle";
 
 fn main() {
@@ -55,8 +77,16 @@ fn main() {
     let stub = behind.block_on(start_stub());
     let rival = middle.block_on(start_rival(stub));
     let gate = middle.block_on(start_gate(stub));
-    let runs = [("direct", stub), ("hyper's least", rival), ("gate", gate)];
-    let mut micros = [const { Vec::new() }; 3];
+    let budgets = middle.block_on(start_whole(stub, false));
+    let door = middle.block_on(start_whole(stub, true));
+    let runs = [
+        ("direct", stub),
+        ("hyper's least", rival),
+        ("proxy", gate),
+        ("with budgets", budgets),
+        ("with front door", door),
+    ];
+    let mut micros = [const { Vec::new() }; 5];
     for _ in 0..rounds {
         for ((name, address), micros) in runs.iter().zip(&mut micros) {
             let (before, started) = (middle_cpu_ns(), Instant::now());
@@ -66,15 +96,18 @@ fn main() {
             micros.push((cpu, wall, *name));
         }
     }
-    let mut medians = [0.0; 3];
+    let mut medians = [0.0; 5];
     for (micros, median) in micros.iter_mut().zip(&mut medians) {
         micros.sort_by(|one, other| one.0.total_cmp(&other.0));
         let (cpu, wall, name) = micros[micros.len() / 2];
         *median = cpu;
         let least = micros[0].0;
-        println!("{name:14} {cpu:6.1} CPU µs per query (least {least:.1}), {wall:6.1} µs of time");
+        println!("{name:15} {cpu:6.1} CPU µs per query (least {least:.1}), {wall:6.1} µs of time");
     }
-    println!("gate - hyper's least: {:.1} CPU µs per query", medians[2] - medians[1]);
+    let [_, least, proxy, budgets, door] = medians;
+    println!("proxy - hyper's least: {:.1} CPU µs per query", proxy - least);
+    println!("budgets and shared answers - proxy: {:.1} CPU µs per query", budgets - proxy);
+    println!("front door - none: {:.1} CPU µs per query", door - budgets);
 }
 
 fn runtime(name: &str) -> Runtime {
@@ -169,6 +202,73 @@ async fn start_gate(stub: SocketAddr) -> SocketAddr {
     address
 }
 
+/// All that a query gate does to a refresh that comes from the results cache: in flight, ceiling,
+/// shared answers, budget, refund; and a front door with all of its limiters.
+async fn start_whole(stub: SocketAddr, has_door: bool) -> SocketAddr {
+    let config = DownstreamConfig { url: format!("http://{stub}"), ..Default::default() };
+    let downstreams = Downstreams::new(&config).expect("settings");
+    let clock = Clock::start();
+    let limits = Limits {
+        client_identity_query_rate_limit: QueryRate::PerSecond(1e9),
+        client_identity_query_burst_size: 1_000_000_000,
+        ..Limits::default()
+    };
+    let overrides = Arc::new(Overrides::new(limits, InstanceLimits::default()));
+    let us: Arc<str> = "gate".into();
+    let budgets = Budgets::new(BudgetsSetup {
+        gates: Gates::QueryFrontends,
+        us: Arc::clone(&us),
+        incarnation: 1,
+        settings: GateSettings {
+            owner_lost: OwnerLost::StandingReserve,
+            cold_start: ColdStart::OneSecond,
+        },
+        hasher: KeyHasher::new([7; KEY_SECRET_BYTES]),
+        clock,
+        owner_timeout: Duration::from_millis(250),
+        terms_of: frontend::shared::terms_of(&overrides),
+        connect: connector(UpstreamConfig::default(), None),
+    });
+    budgets.publish(OwnerMap::new(&[(0, 0)], std::slice::from_ref(&us), &us), &HashMap::new());
+    let identity = ClientIdentityConfig { enabled: true, ..Default::default() };
+    let edge = QueryEdge {
+        tenancy: Tenancy::Header,
+        clients: ClientHeader::of_http(&identity).expect("a header"),
+        frontend: Frontend::new(frontend::Parts {
+            config: FrontendConfig { cached_answers: CachedAnswers::Trusted, ..Default::default() },
+            overrides,
+            budgets: Some(budgets),
+            ask: Arc::new(move |query| {
+                let downstreams = downstreams.clone();
+                Box::pin(async move { downstreams.send(query).await })
+            }),
+            clock,
+        }),
+        prefixes: vec![String::new()],
+        strip_prefix: false,
+        form_bytes_max: 1 << 20,
+        form_wait: Duration::from_secs(10),
+        room: Room::new(64 << 20),
+    };
+    let mut router = queries::router(edge);
+    if has_door {
+        let mut config = FrontDoorConfig::default();
+        config.query.failures_per_minute = 1_000_000_000;
+        config.query.requests_per_address_per_minute = 1_000_000_000;
+        config.query.requests_per_credential_per_minute = 1_000_000_000;
+        let door = Arc::new(FrontDoor::new(&config, b"the salt of a bench"));
+        let routes = Routes::new([""]);
+        router = FrontDoorEdge::new(door, clock, routes, RateLimitHeaders::Off).before(router);
+    }
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), 0).await.expect("bind");
+    let address = listener.local_address().expect("bound");
+    tokio::spawn(async move {
+        let (_drainer, drain) = Drainer::new();
+        serve(listener, router, &ServerConfig::default(), drain).await
+    });
+    address
+}
+
 /// What every edge does; budgets and shared answers come on top.
 async fn pass(State(to): State<Downstreams>, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
@@ -199,17 +299,22 @@ async fn ask_in_turn(address: SocketAddr, requests: usize) {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("handshake");
     let driving = tokio::spawn(connection);
-    for _ in 0..requests {
-        let request =
-            Request::get("/api/v1/query_range?query=sum(rate(up%5B5m%5D))&start=1&end=2&step=15")
-                .header("host", "gate")
-                .header("x-scope-orgid", "a")
-                .header("x-scope-clientid", "grafana-1")
-                .header("accept-encoding", "gzip")
-                .header("user-agent", "Grafana/11")
-                .header("x-dashboard-uid", "abcdef")
-                .body(Full::<Bytes>::default())
-                .expect("a request");
+    let turns = TURNS.fetch_add(1, Ordering::Relaxed);
+    for turn in 0..requests {
+        // Refreshes of different panels: nobody waits for the very same answer.
+        let target = format!(
+            "/api/v1/query_range?query=sum(rate(up%5B5m%5D))&start={turns}&end={turn}&step=15"
+        );
+        let request = Request::get(target)
+            .header("host", "gate")
+            .header("authorization", "Bearer a-token-as-long-as-they-mostly-are-0123456789")
+            .header("x-scope-orgid", "a")
+            .header("x-scope-clientid", "grafana-1")
+            .header("accept-encoding", "gzip")
+            .header("user-agent", "Grafana/11")
+            .header("x-dashboard-uid", "abcdef")
+            .body(Full::<Bytes>::default())
+            .expect("a request");
         sender.ready().await.expect("ready");
         let response = sender.send_request(request).await.expect("an answer");
         assert_eq!(response.status(), 200);

@@ -343,6 +343,11 @@ impl App {
         })
     }
 
+    /// Where budgets of queries are kept, if they are.
+    pub fn query_budgets(&self) -> Option<&Budgets> {
+        self.queries.as_ref()?.budgets.as_ref()
+    }
+
     /// Leaves the ring, answers what is under way, and ends everything that was started.
     pub async fn stop(mut self) -> Result<(), AppError> {
         if let Some(member) = &self.distributors {

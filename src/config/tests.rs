@@ -270,11 +270,13 @@ fn limits_of_queries_may_stand_under_the_frontend_and_be_shares() {
 
 #[test]
 fn the_query_gate_is_a_target_with_a_ring() {
-    let config = serve(&["-target=query-frontend", "-frontend.ring.num-tokens=7"]);
+    let behind = "-frontend.downstream-url=http://behind:80";
+    let config = serve(&["-target=query-frontend", "-frontend.ring.num-tokens=7", behind]);
     assert_eq!((config.target, config.frontend.ring.num_tokens), (Target::QueryFrontend, 7));
     assert_eq!(config.frontend.ring.heartbeat_period, Millis::from_secs(2));
     let text = refused(&["-frontend.ring.heartbeat-timeout=1s"]);
-    assert!(text.contains("-frontend.ring.*"), "{text}");
+    assert!(text.contains("query gates' ring"), "{text}");
+    assert!(refused(&["-target=query-frontend"]).contains("-frontend.downstream-url"));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod cached;
 mod gates;
+mod here;
 mod kept;
+mod promql;
 mod shared;
 mod stub;
 mod through;
