@@ -1,10 +1,11 @@
-//! CPU that the sidecar adds beside a real Cortex ingester, in the same run.
+//! CPU and time that the sidecar adds beside a real Cortex ingester, in the same run.
 //!
 //! The ingester and the sidecar are processes of their own; one in each pair of runs is driven
 //! directly, the other through the sidecar, over the same 100,000 series with ever newer samples.
 //! Four connections carry one push of 1000 series each at a time, snappy-block, over `Push` and
 //! over `PushStream`. CPU is the kernel's count for each process, and the ingester's own
-//! spending is the measure, since machines have slow and fast phases.
+//! spending is the measure, since machines have slow and fast phases. Before that one connection
+//! sends one push at a time, directly and through the sidecar in turn, and each is timed.
 //!
 //! `FREEHOLD_CORTEX_BIN=… cargo bench --bench beside`, with `-- --long` for numbers worth
 //! keeping. Without the variable it says that it was skipped.
@@ -55,6 +56,7 @@ fn main() {
         // All series are there before anything is measured.
         drive(SIDECAR_GRPC, "unary", 2 * BODIES).await;
     });
+    show_latencies(&runtime, rounds, requests / 4);
     let processes = [ingester.0.id(), sidecar.0.id()];
     for way in ["unary", "stream"] {
         // CPU seconds per million samples: the ingester alone, the ingester behind, the sidecar.
@@ -81,6 +83,29 @@ fn main() {
             "{way}: the ingester spends {alone:.2} CPU s per million samples directly, \
              {behind:.2} behind the sidecar, which spends {added:.2} ({:.0} %)",
             added / alone * 100.0
+        );
+    }
+}
+
+/// Times single pushes directly and through the sidecar, in turn.
+fn show_latencies(runtime: &tokio::runtime::Runtime, rounds: usize, pushes: usize) {
+    // Microseconds from a push's first byte to its whole answer: directly, and through the sidecar.
+    let mut took = [const { Vec::new() }; 2];
+    for _ in 0..rounds {
+        for (port, took) in [INGESTER_GRPC, SIDECAR_GRPC].into_iter().zip(&mut took) {
+            took.extend(runtime.block_on(one_at_a_time(port, pushes)));
+        }
+    }
+    let [direct, through] = took.map(|mut took| {
+        took.sort_unstable();
+        [took[took.len() / 2], took[took.len() * 99 / 100]]
+    });
+    for (at, name) in ["p50", "p99"].into_iter().enumerate() {
+        let (direct, through) = (direct[at], through[at]);
+        println!(
+            "{name} of one push at a time: {direct} us directly, {through} us through the \
+             sidecar, which adds {} us",
+            i128::from(through) - i128::from(direct)
         );
     }
 }
@@ -199,6 +224,19 @@ async fn drive(port: u16, way: &str, requests: usize) {
     }
 }
 
+/// How long each of so many pushes takes, in microseconds.
+async fn one_at_a_time(port: u16, pushes: usize) -> Vec<u64> {
+    let client = connect(port).await;
+    let mut took = Vec::with_capacity(pushes);
+    for number in 0..pushes {
+        let message = framed(&write_request(number));
+        let sent = Instant::now();
+        push_framed(client.clone(), message).await;
+        took.push(u64::try_from(sent.elapsed().as_micros()).expect("short"));
+    }
+    took
+}
+
 /// The write request with this number: a thousand series, samples of now.
 fn write_request(number: usize) -> Vec<u8> {
     let first = (number % BODIES * SERIES) as u64;
@@ -226,9 +264,13 @@ fn head(path: &str, tenant: &str) -> Request<()> {
 }
 
 async fn push(client: SendRequest<Bytes>, number: usize) {
+    push_framed(client, framed(&write_request(number))).await;
+}
+
+async fn push_framed(client: SendRequest<Bytes>, message: Bytes) {
     let mut client = client.ready().await.expect("connection");
     let (response, mut send) = client.send_request(head("Push", "bench"), false).expect("a stream");
-    send_all(&mut send, framed(&write_request(number)), true).await;
+    send_all(&mut send, message, true).await;
     let (head, mut answer) = response.await.expect("response").into_parts();
     while let Some(chunk) = answer.data().await {
         let len = chunk.expect("data").len();

@@ -157,6 +157,8 @@ impl WriteGate {
         serve_http(&config, listener, router, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
+            // Where other gates ask for budgets; not there where none are shared.
+            grpc = grpc_address.map(tracing::field::display),
             to = match config.distributor.upstream.url.as_str() {
                 "" => "the ingesters of the ring",
                 url => url,
