@@ -102,14 +102,14 @@ impl Account {
             return Err(self.short(budget, n));
         }
         self.credit -= n as f64;
-        Ok(self.headroom.charged(now_ns))
+        Ok(Slot::of(self.at_ns))
     }
 
     /// Returns what was spent here and bought nothing, less what would have run over the brim;
     /// nothing happens when it is settled.
     pub fn give_back(&mut self, budget: Budget, n: u64, made: Slot, now_ns: i64) {
         self.advance(budget, now_ns);
-        self.credit += self.headroom.take_back(n, made, now_ns);
+        self.credit += self.headroom.take_back(n, made, self.at_ns);
     }
 
     /// As [`give_back`](Self::give_back), of what was spent for a peer that asked `age_ns` ago.
@@ -277,11 +277,11 @@ impl Account {
             return;
         }
         let elapsed_s = (to_ns - self.at_ns) as f64 / NANOS_PER_SEC;
-        self.at_ns = to_ns;
+        let last_ns = std::mem::replace(&mut self.at_ns, to_ns);
         let brim = budget.burst.saturating_sub(self.reserved()) as f64;
         let filled = self.credit + budget.rate * elapsed_s;
         self.credit = filled.min(brim);
-        self.headroom.note(brim - self.credit, to_ns);
+        self.headroom.note(brim - self.credit, last_ns, to_ns);
     }
 
     /// A burst that was lowered, or a lease that we did not know of.
