@@ -100,8 +100,8 @@ pub enum NoAnswer {
     #[error("the answer broke off")]
     BrokenOff(#[source] Arc<ReplyError>),
     #[default]
-    #[error("the answer was given up")]
-    Gone,
+    #[error("the query was given up before it was answered")]
+    Unasked,
 }
 
 /// Why a query is not answered.
@@ -213,30 +213,28 @@ impl Frontend {
             let age_secs = Some(age_secs);
             return Ok(Answered { head: kept.head, age_secs, body, _under_way: under_way });
         }
-        let joined = asked.key.filter(|_| self.config.share_identical_queries);
-        let reader = match joined.and_then(|key| self.flights.join(&key)) {
-            Some(reader) => {
-                self.counters.joined.add(1);
-                reader
-            }
-            None => {
-                let payment = pay(purse, &asked).await?;
-                match self.flights.join_or_lead(joined) {
-                    Place::Joined(reader) => {
-                        payment.not_needed();
+        let shared = asked.key.filter(|_| self.config.share_identical_queries);
+        loop {
+            let reader = match self.flights.join_or_lead(shared) {
+                Place::Joined(reader) => match reader.head().await {
+                    // Who was to ask could not pay, or has gone: it is for us to ask.
+                    Err(NoAnswer::Unasked) => continue,
+                    Err(error) => return Err(error.into()),
+                    Ok(_) => {
                         self.counters.joined.add(1);
                         reader
                     }
-                    Place::Leads(lead, reader) => {
-                        self.write(lead, asked, payment);
-                        reader
-                    }
+                },
+                Place::Leads(lead, reader) => {
+                    let payment = pay(purse, &asked).await?;
+                    self.write(lead, asked, payment);
+                    reader
                 }
-            }
-        };
-        let head = reader.head().await?;
-        let body = Body::Coming(reader);
-        Ok(Answered { head, age_secs: None, body, _under_way: under_way })
+            };
+            let head = reader.head().await?;
+            let body = Body::Coming(reader);
+            return Ok(Answered { head, age_secs: None, body, _under_way: under_way });
+        }
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

@@ -110,13 +110,6 @@ impl Payment {
         Self { made: None, shape: None }
     }
 
-    /// Somebody else asks the same and pays for it.
-    pub fn not_needed(mut self) {
-        if let Some((purse, Paid::Charged(charge))) = self.made.take() {
-            purse.give_back(charge);
-        }
-    }
-
     /// The answer has begun; `is_cached` says whether it claims to come from a cache.
     pub fn answered(mut self, is_cached: bool) {
         let Some((purse, paid)) = self.made.take() else { return };

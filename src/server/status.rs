@@ -546,7 +546,7 @@ impl From<frontend::AnswerError> for ReadRefusal {
                     status => Self::unavailable(status, text, after(wait)),
                 }
             }
-            Told::NoAnswer(frontend::NoAnswer::BrokenOff(_) | frontend::NoAnswer::Gone) => {
+            Told::NoAnswer(frontend::NoAnswer::BrokenOff(_) | frontend::NoAnswer::Unasked) => {
                 Self::unavailable(502, text, None)
             }
         }

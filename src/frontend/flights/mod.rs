@@ -1,11 +1,12 @@
 //! Identical queries in flight share one answer.
 //!
 //! ```text
-//! join ─► somebody asks the same already: a reader of that answer
-//!     └─► nobody does: whoever can pay leads, and writes the answer for all
+//! join_or_lead ─► somebody asks the same already: a reader of that answer
+//!             └─► nobody does: leads, pays, and has the answer written for all
 //! ```
 //!
-//! Who leaves takes nothing from the others: the answer is written by a task of its own, which
+//! Who leads does so before it pays, so that two who come at once pay once; if it cannot pay, the
+//! next one leads. Who leaves takes nothing from the others: the answer is written by a task of its own, which
 //! ends once nobody reads. The table holds what is in flight and no more, so the bounds on
 //! requests in flight are its bound.
 
@@ -26,14 +27,15 @@ pub struct Flights<H, E>(Shared<H, E>);
 type Table<H, E> = HashMap<QueryKey, Arc<Coming<H, E>>>;
 type Shared<H, E> = Arc<Mutex<Table<H, E>>>;
 
-/// What a query that did not join anything came to.
+/// What a query has come to.
 pub enum Place<H, E: Clone + Default + std::error::Error + 'static> {
-    /// Somebody else was quicker.
+    /// Somebody was here before.
     Joined(Reader<H, E>),
     Leads(Lead<H, E>, Reader<H, E>),
 }
 
-/// Writes the answer; when dropped, nobody joins it any more, and one without an end has failed.
+/// Writes the answer; when dropped, nobody joins it any more, and one without an end has the
+/// error that is `E`'s default.
 pub struct Lead<H, E: Clone + Default + std::error::Error + 'static> {
     coming: Arc<Coming<H, E>>,
     listed: Option<(QueryKey, Shared<H, E>)>,
@@ -46,11 +48,6 @@ impl<H, E> Default for Flights<H, E> {
 }
 
 impl<H, E: Clone + Default + std::error::Error + 'static> Flights<H, E> {
-    /// Reads the answer that somebody else waits for, if there is one.
-    pub fn join(&self, key: &QueryKey) -> Option<Reader<H, E>> {
-        lock(&self.0).get(key)?.join()
-    }
-
     /// Leads, or joins who came before; without a key it is shared with nobody.
     pub fn join_or_lead(&self, key: Option<QueryKey>) -> Place<H, E> {
         let Some(key) = key else {
@@ -105,16 +102,14 @@ mod tests {
     async fn the_same_is_asked_once_while_it_is_in_flight() {
         let flights = Queries::default();
         let (a, b) = (QueryKey([1; 32]), QueryKey([2; 32]));
-        assert!(flights.join(&a).is_none());
         let Place::Leads(lead, first) = flights.join_or_lead(Some(a)) else { panic!("leads") };
-        let second = flights.join(&a).expect("in flight");
-        assert!(matches!(flights.join_or_lead(Some(a)), Place::Joined(_)));
+        let Place::Joined(second) = flights.join_or_lead(Some(a)) else { panic!("in flight") };
         assert!(matches!(flights.join_or_lead(Some(b)), Place::Leads(..)));
         drop(first);
         lead.answer().head(200);
         assert_eq!(*second.head().await.expect("the first one's leaving is nothing to it"), 200);
         drop(lead);
-        assert!(flights.join(&a).is_none(), "it is no cache");
+        assert!(matches!(flights.join_or_lead(Some(a)), Place::Leads(..)), "it is no cache");
         let mut second = second;
         assert!(second.next().await.expect("an end").is_err(), "it had not ended");
     }
@@ -127,7 +122,8 @@ mod tests {
         drop(reader);
         let Place::Leads(_new, _reader) = flights.join_or_lead(Some(key)) else { panic!("leads") };
         drop(old);
-        assert!(flights.join(&key).is_some(), "the old one's end is not the new one's");
+        let again = flights.join_or_lead(Some(key));
+        assert!(matches!(again, Place::Joined(_)), "the old one's end is not the new one's");
     }
 
     #[test]
