@@ -1,9 +1,12 @@
 //! What a request pays for its limits.
 //!
-//! Bars: a bucket take costs at most 30 ns. Rival: a mutex around the plainest bucket there is.
+//! Bars: a bucket take costs at most 30 ns, one of 10,000 tenants on two threads 40 ns. Rival: a
+//! mutex around the plainest bucket there is.
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 use std::hint::black_box;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use freehold::limits::{
@@ -55,11 +58,37 @@ fn buckets(c: &mut Criterion) {
             limiter.take(&tenants[next], black_box(1), now_ns, budget).is_ok()
         });
     });
+    group.bench_function("tenant_of_10k_two_threads", |b| {
+        let tenants: Vec<TenantId> =
+            (0..10_000).map(|i| TenantId::parse(&format!("tenant-{i}")).expect("valid")).collect();
+        let limiter = TenantLimiter::new(RECHECK_PERIOD);
+        b.iter_custom(|takes| two_threads(&limiter, &tenants, takes));
+    });
     group.bench_function("ewma_add", |b| {
         let ewma = Ewma::new(0.2, std::time::Duration::from_secs(1));
         b.iter(|| ewma.add(black_box(1_000)));
     });
     group.finish();
+}
+
+/// Time of the slower of two threads that each take so often, at once and from tenants apart.
+fn two_threads(limiter: &TenantLimiter, tenants: &[TenantId], takes: u64) -> Duration {
+    std::thread::scope(|scope| {
+        let run = |first: usize| {
+            let start = Instant::now();
+            let (mut now_ns, mut next) = (0, first);
+            for _ in 0..takes {
+                now_ns += STEP_NS;
+                next = (next + 7_919) % tenants.len();
+                let budget = || Budget { rate: RATE, burst: 1_000 };
+                let took = limiter.take(&tenants[next], black_box(1), now_ns, budget);
+                black_box(took.is_ok());
+            }
+            start.elapsed()
+        };
+        let other = scope.spawn(move || run(tenants.len() / 2));
+        run(0).max(other.join().expect("no panic"))
+    })
 }
 
 fn of_a_tenant(c: &mut Criterion) {
