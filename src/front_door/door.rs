@@ -31,7 +31,7 @@ pub(super) struct Door {
     addresses: Table<AddressEntry>,
     credentials: Table<Bucket>,
     /// Until when a pair is proven.
-    pairs: Table<i64>,
+    pairs: Table<Pair>,
     /// Numbers the entries of addresses, so that none is taken for one that was there before.
     serials: AtomicU32,
     pub(super) counts: Counts,
@@ -72,6 +72,14 @@ pub(super) struct Kept {
     pub pairs: (usize, Evictions),
 }
 
+/// An address and a credential that succeeded together.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    until_ns: i64,
+    /// Requests that reserved nothing and are not answered yet.
+    under_way: u32,
+}
+
 /// What a request holds of its door.
 #[derive(Debug)]
 pub(super) struct Entered {
@@ -98,7 +106,7 @@ impl Door {
             proven_for_ns: bounds.proven_for_ns,
             addresses: Table::new(bounds.addresses_max, AddressEntry::owes),
             credentials: Table::new(bounds.credentials_max, |bucket, now| !bucket.is_full_at(now)),
-            pairs: Table::new(bounds.pairs_max, |until_ns, now_ns| now_ns < *until_ns),
+            pairs: Table::new(bounds.pairs_max, |pair, now_ns| now_ns < pair.until_ns),
             serials: AtomicU32::new(0),
             counts: Counts::default(),
         })
@@ -112,15 +120,20 @@ impl Door {
         credential: Option<CredentialKey>,
         now_ns: i64,
     ) -> Result<Entered, OverLimit> {
-        let is_proven = self.is_proven(keys, credential, now_ns);
+        let is_proven = self.enter_proven(keys, credential, now_ns);
         let mut entered = Entered { reservation: None, has_paid: false, is_proven, left: None };
         if self.address.is_some() || (self.failures.is_some() && !is_proven) {
-            self.with_address(keys, now_ns, |entry| {
+            let paid = self.with_address(keys, now_ns, |entry| {
                 self.enter_address(entry, keys.current, &mut entered, now_ns)
-            })?;
+            });
+            if let Err(over) = paid {
+                self.leave_proven(keys, credential, is_proven);
+                return Err(over);
+            }
         }
         if let Err(over) = self.enter_credential(keys, credential, &mut entered, now_ns) {
             self.addresses.with_known(keys.current.0, |entry| entry.undo(&mut entered, now_ns));
+            self.leave_proven(keys, credential, is_proven);
             return Err(over);
         }
         if is_proven {
@@ -225,12 +238,21 @@ impl Door {
                 self.with_address(keys, now_ns, |entry| entry.failures.charge(now_ns));
             }
         }
+        self.leave_proven(keys, credential, entered.is_proven);
         let Some(credential) = credential.filter(|_| self.proven_for_ns > 0) else { return };
         match outcome {
             Outcome::Succeeded => {
                 let until_ns = now_ns.saturating_add(self.proven_for_ns);
                 let pair = Key::of_pair(keys.current, credential);
-                self.pairs.with(pair, now_ns, || until_ns, |until| *until = until_ns);
+                let extend = |pair: &mut Pair| pair.until_ns = until_ns;
+                match entered.is_proven {
+                    // Who reserved nothing proves nothing: a failure meanwhile has the last word.
+                    true => drop(self.pairs.with_known(pair, extend)),
+                    false => {
+                        let new = || Pair { until_ns, under_way: 0 };
+                        self.pairs.with(pair, now_ns, new, extend);
+                    }
+                }
             }
             Outcome::Failed => {
                 keys.each().for_each(|key| self.pairs.remove(Key::of_pair(key, credential)));
@@ -248,13 +270,36 @@ impl Door {
         }
     }
 
-    fn is_proven(&self, keys: AddressKeys, credential: Option<CredentialKey>, now_ns: i64) -> bool {
-        let is_asked = self.failures.is_some() && self.proven_for_ns > 0;
-        let Some(credential) = credential.filter(|_| is_asked) else { return false };
+    /// Whether the pair is proven, and not as often under way already as an address may fail:
+    /// until the first of them fails nobody knows of any, so that many may be guesses.
+    fn enter_proven(
+        &self,
+        keys: AddressKeys,
+        credential: Option<CredentialKey>,
+        now_ns: i64,
+    ) -> bool {
+        let limit = self.failures.filter(|_| self.proven_for_ns > 0);
+        let (Some(limit), Some(credential)) = (limit, credential) else { return false };
         keys.each().any(|key| {
-            let pair = Key::of_pair(key, credential);
-            self.pairs.with_known(pair, |until_ns| now_ns < *until_ns).unwrap_or(false)
+            let enter = |pair: &mut Pair| {
+                let is_in = now_ns < pair.until_ns && pair.under_way < limit.per_minute;
+                pair.under_way += u32::from(is_in);
+                is_in
+            };
+            self.pairs.with_known(Key::of_pair(key, credential), enter).unwrap_or(false)
         })
+    }
+
+    /// The other half of entering as a proven pair. A pair that was removed meanwhile has nothing
+    /// under way that it knows of.
+    fn leave_proven(&self, keys: AddressKeys, credential: Option<CredentialKey>, was_proven: bool) {
+        let Some(credential) = credential.filter(|_| was_proven) else { return };
+        for key in keys.each() {
+            let leave = |pair: &mut Pair| pair.under_way = pair.under_way.saturating_sub(1);
+            if self.pairs.with_known(Key::of_pair(key, credential), leave).is_some() {
+                return;
+            }
+        }
     }
 
     /// The entry of an address; what was kept under the salt before comes along.

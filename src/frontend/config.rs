@@ -32,6 +32,8 @@ pub struct FrontendConfig {
     pub max_body_size: usize,
     /// Queries of one tenant that are answered at a time, and of all tenants; at least 1.
     pub max_inflight_requests_per_tenant: usize,
+    /// The same of one client, so that it leaves room for the others of its tenant.
+    pub max_inflight_requests_per_client: usize,
     pub max_inflight_requests: usize,
     /// Queries that take longer stand in the log; 0 tells of none.
     pub log_queries_longer_than: Millis,
@@ -93,6 +95,7 @@ impl Default for FrontendConfig {
             strip_http_prefix: false,
             max_body_size: BODY_BYTES_DEFAULT,
             max_inflight_requests_per_tenant: 256,
+            max_inflight_requests_per_client: 64,
             max_inflight_requests: 4096,
             log_queries_longer_than: Millis(0),
             share_identical_queries: true,
@@ -122,6 +125,7 @@ impl FrontendConfig {
         }
         for (flag, value) in [
             ("-frontend.max-inflight-requests-per-tenant", self.max_inflight_requests_per_tenant),
+            ("-frontend.max-inflight-requests-per-client", self.max_inflight_requests_per_client),
             ("-frontend.max-inflight-requests", self.max_inflight_requests),
             ("-frontend.max-body-size", self.max_body_size),
         ] {

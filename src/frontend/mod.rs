@@ -157,6 +157,7 @@ impl Frontend {
             in_flight: InFlight::new(
                 config.max_inflight_requests,
                 config.max_inflight_requests_per_tenant,
+                config.max_inflight_requests_per_client,
             ),
             flights: Flights::default(),
             kept: kept.map(Arc::new),
@@ -201,7 +202,7 @@ impl Frontend {
     }
 
     async fn answer_story(self: &Arc<Self>, asked: Asked) -> Result<Answered, AnswerError> {
-        let under_way = self.in_flight.enter(&asked.tenant)?;
+        let under_way = self.in_flight.enter(&asked.tenant, asked.client.as_ref())?;
         let purse = self.purse(&asked);
         if let Some(purse) = &purse {
             let tried = purse.try_once().await;
@@ -393,5 +394,10 @@ impl AnswerError {
             Self::Full(_) | Self::ClientBudget { .. } => true,
             Self::BudgetUnknown { .. } | Self::NoAnswer(_) => false,
         }
+    }
+
+    /// Nothing of it is the sender's doing.
+    pub fn is_our_doing(&self) -> bool {
+        self.is_own_refusal() || matches!(self, Self::BudgetUnknown { .. })
     }
 }

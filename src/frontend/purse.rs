@@ -97,6 +97,10 @@ impl Purse {
                 });
                 let tried = tried.ok_or(refusal)?;
                 counters.tried.add(1);
+                // Until it has come from there again: one that fails or is given up proves nothing.
+                if let Some(shape) = shape {
+                    lately.note(shape, false, clock.steady_ns());
+                }
                 Paid::Tried(tried)
             }
         };

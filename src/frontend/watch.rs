@@ -29,7 +29,7 @@ impl Frontend {
             );
             return;
         }
-        let mut judge = Judge::default();
+        let (mut judge, mut was_silent) = (Judge::default(), false);
         let mut periods = tokio::time::interval(config.canary_period.as_duration());
         periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -41,11 +41,15 @@ impl Frontend {
                 Finding::Silence => 2,
             };
             self.counters.canaries[counted].add(1);
-            if let Some(belief) = judge.hear(finding)
+            let belief = judge.hear(finding);
+            if let Some(belief) = belief
                 && self.signal.set(belief)
             {
                 tell(belief, finding);
+            } else if belief == Some(Belief::Unknown) && !was_silent {
+                tell(Belief::Unknown, finding);
             }
+            was_silent = belief == Some(Belief::Unknown);
         }
     }
 

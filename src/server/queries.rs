@@ -129,9 +129,9 @@ fn unread(unread: Unread) -> Response {
     }
 }
 
-/// What a limiter of ours refused is no failure of the sender's at the front door.
+/// What we refused for our own reasons is no failure of the sender's at the front door.
 fn unanswered(error: AnswerError) -> Response {
-    let is_own_refusal = error.is_own_refusal();
+    let is_own_refusal = error.is_our_doing();
     let mut response = refused(error);
     if is_own_refusal {
         response.extensions_mut().insert(OwnRefusal);

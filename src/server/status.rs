@@ -525,7 +525,7 @@ impl From<frontend::AnswerError> for ReadRefusal {
                 let kind = "too_many_requests";
                 Self { status: TOO_MANY_REQUESTS, kind, text, retry_after_secs: after(wait_ns) }
             }
-            Told::Full(frontend::Full::OfTenant { .. }) => {
+            Told::Full(frontend::Full::OfTenant { .. } | frontend::Full::OfClient { .. }) => {
                 let retry_after_secs = Some(UNAVAILABLE_RETRY_AFTER_SECS);
                 let kind = "too_many_requests";
                 Self { status: TOO_MANY_REQUESTS, kind, text, retry_after_secs }

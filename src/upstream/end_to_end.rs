@@ -18,6 +18,11 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::EXPECT,
 ];
 
+/// Speak of the message whatever `Connection` says: a sender that names them would have another
+/// tenant's, nobody's, or an unreadable request go on.
+const NEVER_HOP_BY_HOP: [&str; 5] =
+    ["authorization", "content-encoding", "content-length", "content-type", "x-scope-orgid"];
+
 /// Headers without those of one connection, named by `Connection` or by the protocol.
 pub(super) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
@@ -25,6 +30,7 @@ pub(super) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
         .into_iter()
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| !NEVER_HOP_BY_HOP.contains(&name.as_str()))
         .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
@@ -43,7 +49,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", &b"X-Once, keep-alive, \xff, x y"[..]),
-            ("connection", b"X-Twice"),
+            ("connection", b"X-Twice, X-Scope-OrgID, Content-Encoding"),
             ("x-once", b"a"),
             ("x-twice", b"a"),
             ("keep-alive", b"5"),

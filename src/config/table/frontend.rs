@@ -23,6 +23,11 @@ pub(super) const FLAGS: Group = Group {
             "Most queries of one tenant that are answered at a time.",
         ),
         flag(
+            "frontend.max-inflight-requests-per-client",
+            "frontend.max_inflight_requests_per_client",
+            "Most queries of one client of a tenant that are answered at a time.",
+        ),
+        flag(
             "frontend.max-inflight-requests",
             "frontend.max_inflight_requests",
             "Most queries that are answered at a time.",

@@ -9,8 +9,9 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "target",
             "target",
-            "What runs here: all; ingester, behind distributors; or distributor, before Cortex's distributors \
-             or the ring's ingesters. The last two have Cortex's ring defaults (replication factor 3, for an \
+            "What runs here: all; ingester, behind distributors; distributor, before Cortex's distributors \
+             or the ring's ingesters; or query-frontend, before those who answer queries. All but \
+             the first have Cortex's ring defaults (replication factor 3, for an \
              ingester 15s until ready and 30s after LEAVING).",
         ),
         flag(

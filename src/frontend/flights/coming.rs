@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes that wait for the slowest reader before the writer does. Most answers to dashboards are
 /// shorter, and while nothing has been dropped of it a late reader can still begin from the start.
 pub const WINDOW_BYTES: usize = 256 << 10;
-/// How long a reader may keep others waiting without reading a piece: beyond what a network
-/// loses and repeats, and short enough that a dashboard is not given up.
+/// How long a reader may keep others waiting, all in all: beyond what a network loses and repeats,
+/// and short enough that a dashboard is not given up.
 const SLOW_FOR: Duration = Duration::from_secs(5);
 /// How long a reader alone may go without reading a piece; it holds a connection behind us.
 const STUCK_FOR: Duration = Duration::from_secs(60);
@@ -52,8 +52,14 @@ struct State<H, E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seat {
     Free,
-    /// The piece that it reads next.
-    At(u64),
+    At {
+        /// The piece that it reads next.
+        at: u64,
+        /// How long others have waited for it, all in all.
+        kept: Duration,
+        /// How long it has read nothing while the writer waited.
+        still: Duration,
+    },
     /// It was too slow.
     Cut,
 }
@@ -86,7 +92,7 @@ impl<H, E: Clone + std::error::Error + 'static> Coming<H, E> {
             first: 0,
             bytes: 0,
             end: None,
-            seats: vec![Seat::At(0)],
+            seats: vec![Seat::NEW],
             readers: 1,
         };
         let coming = Self { state: Mutex::new(state), told: Notify::new(), read: Notify::new() };
@@ -107,7 +113,7 @@ impl<H, E: Clone + std::error::Error + 'static> Coming<H, E> {
             state.seats.push(Seat::Free);
             state.seats.len() - 1
         });
-        state.seats[seat] = Seat::At(0);
+        state.seats[seat] = Seat::NEW;
         Some(Reader { coming: Arc::clone(self), seat })
     }
 
@@ -121,13 +127,11 @@ impl<H, E: Clone + std::error::Error + 'static> Coming<H, E> {
 
     /// Puts a piece in, once there is room for it.
     pub async fn piece(&self, piece: Bytes) -> Result<(), Abandoned> {
-        let mut waited = Duration::ZERO;
-        let mut at = None;
         loop {
             let mut read = std::pin::pin!(self.read.notified());
             // Before the look, so that what is read after it wakes us.
             read.as_mut().enable();
-            {
+            let (slowest, patience) = {
                 let mut state = self.lock();
                 state.trim();
                 if state.readers == 0 {
@@ -140,17 +144,12 @@ impl<H, E: Clone + std::error::Error + 'static> Coming<H, E> {
                     self.told.notify_waiters();
                     return Ok(());
                 }
-                if at != Some(state.first) {
-                    (at, waited) = (Some(state.first), Duration::ZERO);
-                }
-                if state.cut(waited) {
-                    drop(state);
-                    self.told.notify_waiters();
-                    continue;
-                }
-            }
-            if timeout(SLOW_FOR, read).await.is_err() {
-                waited += SLOW_FOR;
+                state.slowest()
+            };
+            let began = Instant::now();
+            let _ = timeout(patience, read).await;
+            if self.lock().waited_for(&slowest, began.elapsed()) {
+                self.told.notify_waiters();
             }
         }
     }
@@ -203,26 +202,54 @@ impl<H, E> State<H, E> {
         }
     }
 
-    /// Parts with readers that have kept us for `waited`; tells whether it did with any.
-    fn cut(&mut self, waited: Duration) -> bool {
+    /// Who is waited for, and how long until the first of them is waited for no more.
+    fn slowest(&self) -> (Vec<usize>, Duration) {
         let first = self.first;
         let others_wait = self.seats.iter().filter_map(Seat::at).any(|at| at > first);
-        let patience = if others_wait { SLOW_FOR } else { STUCK_FOR };
-        if waited < patience {
-            return false;
+        let mut patience = STUCK_FOR;
+        let mut slowest = Vec::new();
+        for (number, seat) in self.seats.iter().enumerate() {
+            if let Seat::At { at, kept, still } = seat
+                && *at == first
+            {
+                let left = match others_wait {
+                    true => SLOW_FOR.saturating_sub(*kept),
+                    false => STUCK_FOR.saturating_sub(*still),
+                };
+                patience = patience.min(left);
+                slowest.push(number);
+            }
         }
-        for seat in self.seats.iter_mut().filter(|seat| seat.at() == Some(first)) {
-            *seat = Seat::Cut;
-            self.readers -= 1;
+        (slowest, patience)
+    }
+
+    /// These were waited for; tells whether any of them has used up all patience.
+    fn waited_for(&mut self, slowest: &[usize], waited: Duration) -> bool {
+        let first = self.first;
+        let others_wait = self.seats.iter().filter_map(Seat::at).any(|at| at > first);
+        let mut has_cut = false;
+        for number in slowest {
+            let Seat::At { kept, still, .. } = &mut self.seats[*number] else { continue };
+            *still += waited;
+            if others_wait {
+                *kept += waited;
+            }
+            if *kept >= SLOW_FOR || *still >= STUCK_FOR {
+                self.seats[*number] = Seat::Cut;
+                self.readers -= 1;
+                has_cut = true;
+            }
         }
-        true
+        has_cut
     }
 }
 
 impl Seat {
+    const NEW: Self = Self::At { at: 0, kept: Duration::ZERO, still: Duration::ZERO };
+
     fn at(&self) -> Option<u64> {
         match self {
-            Self::At(at) => Some(*at),
+            Self::At { at, .. } => Some(*at),
             Self::Free | Self::Cut => None,
         }
     }
@@ -247,12 +274,12 @@ impl<H, E: Clone + std::error::Error + 'static> Reader<H, E> {
             told.as_mut().enable();
             {
                 let mut state = self.coming.lock();
-                let Seat::At(at) = state.seats[self.seat] else {
+                let Seat::At { at, kept, .. } = state.seats[self.seat] else {
                     return Some(Err(Lost::TooSlow));
                 };
                 let index = usize::try_from(at - state.first).unwrap_or(usize::MAX);
                 if let Some(piece) = state.pieces.get(index).cloned() {
-                    state.seats[self.seat] = Seat::At(at + 1);
+                    state.seats[self.seat] = Seat::At { at: at + 1, kept, still: Duration::ZERO };
                     drop(state);
                     self.coming.read.notify_waiters();
                     return Some(Ok(piece));
@@ -365,6 +392,30 @@ mod tests {
         let (_, read) = tokio::join!(writing, rest(&mut quick));
         assert_eq!(read, (10 * WINDOW_BYTES, None));
         assert_eq!(slow.next().await, Some(Err(Lost::TooSlow)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_a_piece_now_and_then_keeps_others_no_longer() {
+        let (answer, mut slow) = Answer::new();
+        let mut quick = answer.join().expect("joined");
+        let began = Instant::now();
+        let writing = async {
+            for _ in 0..40 {
+                answer.piece(piece(1, WINDOW_BYTES / 2)).await.expect("read");
+            }
+            answer.end();
+        };
+        let dripping = async {
+            while let Some(Ok(_)) = slow.next().await {
+                tokio::time::sleep(SLOW_FOR - Duration::from_millis(100)).await;
+            }
+        };
+        let reading = async {
+            assert_eq!(rest(&mut quick).await, (20 * WINDOW_BYTES, None));
+            began.elapsed()
+        };
+        let (_, took, ()) = tokio::join!(writing, reading, dripping);
+        assert!(took <= SLOW_FOR + Duration::from_millis(10), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

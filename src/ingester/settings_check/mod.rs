@@ -24,6 +24,9 @@ use crate::upstream::page::{PageBounds, PageError, PageServer};
 
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
+/// Time to the next look after one that failed: who starts together with its distributors finds
+/// them at the second or third, and a page a quarter of a minute costs a distributor nothing.
+pub const AGAIN_AFTER: Duration = Duration::from_secs(15);
 /// A page of settings is some 60 kB; one with many overrides in it is still far below this.
 const BOUNDS: PageBounds = PageBounds { deadline: Duration::from_secs(5), body_bytes_max: 4 << 20 };
 
@@ -220,6 +223,9 @@ impl SettingsCheck {
                 _ = looks.tick() => {}
             }
             let looked = self.look().await;
+            if looked.is_err() {
+                looks.reset_after(AGAIN_AFTER);
+            }
             self.found.tell(looked);
         }
     }

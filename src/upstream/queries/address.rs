@@ -24,6 +24,10 @@ use crate::tls::ClientTls;
 use crate::upstream::back_off::BackOff;
 use crate::upstream::connect::{Connector, Tasks, Traffic, innermost};
 
+/// A connection that had been closed meanwhile says so within a round trip. Who closes it later has
+/// worked on the request, and may have died of it.
+const STALE_WITHIN: Duration = Duration::from_millis(100);
+
 /// Largest head of an answer: what we take of a request, too.
 const HEAD_BYTES_MAX: usize = 128 << 10;
 /// How long an idle connection is kept: less than the two minutes after which Cortex's server
@@ -179,13 +183,14 @@ impl Downstream {
         attempt: Attempt,
     ) -> Result<Reply, Failure> {
         let request = self.request(query, via, waits.pause)?;
+        let asked = Instant::now();
         let outcome = self.answer(request, &query.body, waits.response).await;
         let response = match outcome {
             Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 Err(Failure::Broken { cause: "it switched protocols unasked".to_owned() })
             }
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(self.failure(&error, query)),
+            Ok(Err(error)) => Err(self.failure(&error, query, asked.elapsed())),
             Err(failure) => Err(failure),
         };
         match response {
@@ -253,7 +258,7 @@ impl Downstream {
         }
     }
 
-    fn failure(&self, error: &legacy::Error, query: &Query) -> Failure {
+    fn failure(&self, error: &legacy::Error, query: &Query, took: Duration) -> Failure {
         let cause = innermost(error);
         if error.is_connect() {
             return Failure::Unreachable { cause };
@@ -266,7 +271,7 @@ impl Downstream {
         if is_untaken(error) {
             return Failure::Unsent { cause };
         }
-        match Traffic::was_stale(error) {
+        match took < STALE_WITHIN && Traffic::was_stale(error) {
             true => Failure::Stale { cause },
             false => Failure::Broken { cause },
         }

@@ -47,7 +47,7 @@ const UNREACHABLE_WAIT: Duration = Duration::from_secs(1);
 /// How often a request is sent again because its connection had been closed meanwhile. After a
 /// restart of the other side all idle connections may have been, but the pool finds out about
 /// most of them by itself.
-const REPEATS_MAX: u32 = 2;
+const REPEATS_MAX: u32 = 1;
 /// Checks are spread by this part up and down, so that many gates do not ask in step.
 const CHECK_JITTER: f64 = 0.2;
 

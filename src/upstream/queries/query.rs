@@ -10,8 +10,8 @@ use http::{HeaderMap, Method, Version};
 use http_body::Body;
 
 use super::body::QueryBody;
-use crate::upstream::BodyError;
 use crate::upstream::end_to_end::end_to_end;
+use crate::upstream::{BodyError, percent_decoded};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -36,6 +36,9 @@ pub enum Unproxied {
     /// A tunnel, or an echo of what went over the wire.
     #[error("the method cannot be sent on")]
     Method,
+    /// Whoever resolves it may come to another place than we looked at.
+    #[error("the path has a segment of dots")]
+    Dots,
     /// A server that asks for all of itself (`*`), or for a tunnel's end.
     #[error("the target is no path")]
     Target,
@@ -46,7 +49,7 @@ impl Unproxied {
     pub fn http_status(self) -> u16 {
         match self {
             Self::Method => 405,
-            Self::Target => 400,
+            Self::Target | Self::Dots => 400,
         }
     }
 }
@@ -100,6 +103,9 @@ impl Query {
             Some(target) if target.as_str().starts_with('/') => target.clone(),
             _ => return Err(Unproxied::Target),
         };
+        if has_dots(target.path()) {
+            return Err(Unproxied::Dots);
+        }
         let host = match head.uri.authority() {
             Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
             None => head.headers.get(header::HOST).cloned(),
@@ -220,6 +226,12 @@ impl Query {
     }
 }
 
+/// Whether a path has a segment `.` or `..`, however it is spelled.
+fn has_dots(path: &str) -> bool {
+    let decoded = percent_decoded(path.as_bytes());
+    decoded.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."))
+}
+
 #[cfg(test)]
 mod tests {
     use http::Request;
@@ -291,6 +303,11 @@ mod tests {
         check("CONNECT", "other:443", Some(Unproxied::Method));
         check("TRACE", "/", Some(Unproxied::Method));
         check("OPTIONS", "*", Some(Unproxied::Target));
+        for path in ["/a/../b", "/a/%2e%2E/b", "/a/..%2fb", "/a/.", "/a/%2e%5cb", "/.."] {
+            check("GET", path, Some(Unproxied::Dots));
+        }
+        check("GET", "/label/a%2Fb/values", None);
+        check("GET", "/...", None);
         check("GET", "/", None);
         check("DELETE", "/api/v1/series", None);
         assert!(Query::get("/api/v1/query?query=1").is_some());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freehold::app::App;
 use freehold::config::{Config, Target};
-use freehold::ingester::settings_check::{CheckError, Placing, SettingsCheck};
+use freehold::ingester::settings_check::{AGAIN_AFTER, CheckError, Placing, SettingsCheck};
 use freehold::ring::config::KvStoreKind;
 use freehold::tls::ClientAuth;
 use freehold::upstream::page::PageError;
@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::following::request;
 use super::ingester::UpstreamIngester;
 use crate::pass_through::tls::{Authority, listener_tls, tls_before};
+use crate::ports::Port;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ID: &str = "ingester-0";
@@ -132,7 +133,11 @@ async fn case_a27_a_sidecar_is_ready_once_series_and_tokens_are_there() {
 
 /// Answers every request with this page.
 async fn page_server(page: String) -> (SocketAddr, JoinHandle<()>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("bind");
+    page_server_at(([127, 0, 0, 1], 0).into(), page).await
+}
+
+async fn page_server_at(address: SocketAddr, page: String) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind(address).await.expect("bind");
     let address = listener.local_addr().expect("bound");
     let serving = tokio::spawn(async move {
         loop {
@@ -163,6 +168,41 @@ async fn a_distributors_page_tells_the_setting_that_differs() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].setting, "-distributor.extend-writes");
     assert_eq!((&*found[0].ours, &*found[0].theirs), ("true", "false"));
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_distributor_that_is_not_there_yet_is_asked_again_soon() {
+    let port = Port::new();
+    let check = SettingsCheck::new(&port.address.to_string(), Path::new(""), ours());
+    let check = check.expect("host:port");
+    let found = check.found();
+    let looking = tokio::spawn(check.run(std::future::pending()));
+    let registry = || {
+        let mut families = freehold::exposition::Families::default();
+        found.read_metrics(&mut families);
+        let encoder = prometheus::TextEncoder::new();
+        encoder.encode_to_string(&families.into_vec()).expect("text")
+    };
+    let until = async |value: &str| {
+        let line = format!("freehold_ingester_settings_check_failing {value}\n");
+        let told = async {
+            while !registry().contains(&line) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.expect("told");
+    };
+    until("1").await;
+    let page = "distributor:\n  extend_writes: true\ningester:\n  lifecycler:\n    ring:\n      \
+                replication_factor: 3\n";
+    let (_, serving) = page_server_at(port.address, page.to_owned()).await;
+    tokio::time::pause();
+    tokio::time::advance(AGAIN_AFTER).await;
+    tokio::time::resume();
+    until("0").await;
+    assert!(found.differences().is_empty());
+    looking.abort();
     serving.abort();
 }
 
