@@ -477,3 +477,26 @@ fn nothing_that_is_kept_is_what_it_stands_for() {
         assert!(shown.len() > 1000, "all tables are shown: {shown}");
     }
 }
+
+#[test]
+fn a_proven_pair_hides_no_more_guesses_than_an_address_may_fail() {
+    let door = door(failures(60));
+    let at = "192.0.2.1";
+    assert!(visit(&door, at, "good", Succeeded, SEC));
+    let mut failed = 0;
+    for cycle in 0..5 {
+        let now = SEC + cycle * SEC;
+        // Two slow ones go well, and a crowd in between does not.
+        let slow: Vec<_> = (0..2).filter_map(|_| enter(&door, at, "good", now).ok()).collect();
+        let crowd: Vec<_> = (0..80).filter_map(|_| enter(&door, at, "good", now).ok()).collect();
+        for pass in crowd {
+            door.leave(pass, Failed, now + SEC / 2);
+            failed += 1;
+        }
+        for pass in slow {
+            door.leave(pass, Succeeded, now + SEC * 9 / 10);
+        }
+    }
+    // Those that were hidden, those that reserved, and what came back meanwhile.
+    assert!(failed <= 60 + 60 + 6, "{failed}");
+}

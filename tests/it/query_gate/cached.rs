@@ -180,6 +180,9 @@ async fn a_try_that_is_given_up_is_owed_too() {
         }
     };
     tokio::time::timeout(super::PATIENCE, seen).await.expect("it is owed");
+    stub.manner().takes = Duration::ZERO;
+    let again = asker.range(gate.http_address, "grafana", "hot").await;
+    assert_eq!(again.status, 429, "nothing is tried again on the word of before");
     gate.stop().await.expect("stops");
 }
 
