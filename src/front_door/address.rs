@@ -42,7 +42,7 @@ pub struct AddressRules {
     pub header: HopHeader,
     /// Bits of an IPv6 address that count.
     pub ipv6_prefix_bits: u8,
-    /// Addresses behind [`NAT64_PREFIX`] are the IPv4 ones in them.
+    /// Addresses behind `64:ff9b::/96` are the IPv4 ones in them.
     pub is_nat64_unwrapped: bool,
 }
 
