@@ -30,7 +30,7 @@ pub(super) struct Door {
     proven_for_ns: i64,
     addresses: Table<AddressEntry>,
     credentials: Table<Bucket>,
-    /// Until when a pair is proven.
+    /// Pairs that are proven, or were until lately.
     pairs: Table<Pair>,
     /// Numbers the entries of addresses, so that none is taken for one that was there before.
     serials: AtomicU32,
