@@ -108,6 +108,7 @@ fn treatment(limits: &Limits, names: NameScheme) -> Treatment<'_> {
         limits,
         names,
         placement: Placement::ByAllLabels,
+        is_placed: true,
         replicas: Replicas::Kept,
     }
 }

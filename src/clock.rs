@@ -16,6 +16,15 @@ impl Now {
     pub fn steady_s(self) -> u32 {
         u32::try_from(self.steady_ns / 1_000_000_000).unwrap_or(u32::MAX)
     }
+
+    /// So much later.
+    pub fn after(self, passed: Duration) -> Self {
+        let passed_ns = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
+        Self {
+            unix_ms: self.unix_ms.saturating_add(passed_ns / 1_000_000),
+            steady_ns: self.steady_ns.saturating_add(passed_ns),
+        }
+    }
 }
 
 /// The process' clock.

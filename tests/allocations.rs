@@ -109,6 +109,7 @@ fn preparing_a_write_allocates_its_list_of_items_alone() {
         limits: &limits,
         names: NameScheme::Utf8,
         placement: Placement::ByAllLabels,
+        is_placed: true,
         replicas: Replicas::Kept,
     };
     let now_ms = 1_700_000_000_000;

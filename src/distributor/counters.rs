@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::clock::Now;
 use crate::distributor::prepared::{Counts, Discarded};
+use crate::distributor::turns::Turns;
 use crate::exposition::{Counter, Families};
 use crate::sync::{AtomicI64, Mutex, Ordering};
 use crate::tenant::TenantId;
@@ -104,6 +105,7 @@ pub struct TenantCounters {
     shadow_refused: Counter,
     discarded: Mutex<Discards>,
     last_request_ns: AtomicI64,
+    pub(super) turns: Turns,
 }
 
 /// By reason; the reasons are the few of validation and of the limiters.
@@ -117,10 +119,14 @@ struct Discards {
 impl Tenants {
     /// The numbers of a tenant whose request has come.
     pub fn enter(&self, tenant: &TenantId, now: Now) -> Arc<TenantCounters> {
-        let known = self.map.read().unwrap_or_else(PoisonError::into_inner).get(tenant).cloned();
-        let counters = known.unwrap_or_else(|| self.add(tenant));
+        let counters = self.known(tenant).unwrap_or_else(|| self.add(tenant));
         counters.last_request_ns.fetch_max(now.steady_ns, Ordering::Relaxed);
         counters
+    }
+
+    /// The numbers of a tenant that has sent something sound before.
+    pub fn known(&self, tenant: &TenantId) -> Option<Arc<TenantCounters>> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner).get(tenant).cloned()
     }
 
     fn add(&self, tenant: &TenantId) -> Arc<TenantCounters> {

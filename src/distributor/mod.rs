@@ -24,6 +24,7 @@ pub mod shared;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod turns;
 pub mod validation;
 
 use std::borrow::Cow;
@@ -192,6 +193,12 @@ impl Distributor {
         // The instance first: what it cannot bear it does not even look at.
         let _in_flight = self.admission.admit(self.sink.requests_in_flight())?;
         let overrides = self.overrides.snapshot();
+        let known = self.tenants.known(tenant);
+        let turn = match &known {
+            Some(counters) => counters.turns.wait(now).await,
+            None => None,
+        };
+        let now = turn.as_ref().map_or(now, |turn| turn.now);
         let account = Account::new(tenant, &overrides, now);
         let decoded = write.decode(&self.config, account.limits)?;
         let counters = self.tenants.enter(tenant, now);
@@ -215,6 +222,8 @@ impl Distributor {
         if prepared.is_empty() {
             return Ok(Answer::Taken { written: Written::default(), partly: invalid });
         }
+
+        drop(turn);
 
         // The tenant's rate refuses the request whole, and so does its client's.
         let client = write.client.as_ref();
@@ -299,7 +308,8 @@ impl Distributor {
         let judge = |series: HaSeries<'_>| self.ha.judge(tenant, request, series);
         let replicas = request.replicas(limits, &judge);
         let (id, names) = (tenant.as_str(), self.names);
-        let treatment = Treatment { tenant: id, limits, names, placement, replicas };
+        let is_placed = self.sink.places();
+        let treatment = Treatment { tenant: id, limits, names, placement, is_placed, replicas };
         let prepared = SCRATCH.with_borrow_mut(|scratch| {
             let prepared = prepare(body, &treatment, scratch, now.unix_ms);
             if matches!(request, HaRequest::Mixed(_)) {
@@ -330,7 +340,13 @@ impl Distributor {
             counters.discarded_whole(refused.reason, counts);
             PushError::OverRate(refused)
         };
-        let mut charges = self.rates.charge(account, counts).await.map_err(refused)?;
+        let by_tenant = |by_tenant: Refused| {
+            if !by_tenant.is_unknown {
+                counters.turns.refused(account.now);
+            }
+            refused(by_tenant)
+        };
+        let mut charges = self.rates.charge(account, counts).await.map_err(by_tenant)?;
         match self.rates.charge_client(account, client, counts, &mut charges).await {
             ClientVerdict::Passed => {}
             ClientVerdict::Shadowed => counters.shadow_refused(counts.total()),

@@ -52,6 +52,8 @@ pub struct Treatment<'a> {
     pub limits: &'a Limits,
     pub names: NameScheme,
     pub placement: Placement,
+    /// Whether anybody asks for keys of series; without, they are all the same.
+    pub is_placed: bool,
     pub replicas: Replicas<'a>,
 }
 

@@ -140,6 +140,11 @@ impl Sink {
         }
     }
 
+    /// Series are spread over ingesters here, by their keys.
+    pub(super) fn places(&self) -> bool {
+        matches!(self, Self::Ring(_))
+    }
+
     /// Somebody behind us counts the same traffic under the same names.
     pub(super) fn is_counted_behind(&self) -> bool {
         matches!(self, Self::Upstream(_))

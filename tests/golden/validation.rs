@@ -227,6 +227,7 @@ fn requests_are_prepared_as_in_cortex() {
                 true => Placement::ByAllLabels,
                 false => Placement::ByMetric,
             },
+            is_placed: true,
             replicas: Replicas::Kept,
         };
         let prepared = match prepare(&body, &treatment, &mut scratch, integer(case, "now_ms")) {

@@ -79,6 +79,9 @@ impl<'a> Preparation<'a, '_> {
     #[inline]
     fn key_if_fit(&mut self, labels: Labels<'_>) -> Option<Key> {
         let (key, fit) = match self.treatment.placement {
+            Placement::ByAllLabels if !self.treatment.is_placed => {
+                (Key::Known(self.tenant_key), fit(labels, &self.rules, |_, _| {})?)
+            }
             Placement::ByAllLabels => {
                 let keys = &mut self.work.keys;
                 keys.begin();
@@ -265,6 +268,7 @@ impl<'a> Preparation<'a, '_> {
 
     fn key_of(&self, pairs: &[(&[u8], &[u8])]) -> Option<RingKey> {
         match self.treatment.placement {
+            Placement::ByAllLabels if !self.treatment.is_placed => Some(self.tenant_key),
             Placement::ByAllLabels => {
                 let hash = |key, (name, value): &(&[u8], &[u8])| fnv1_32(fnv1_32(key, name), value);
                 Some(RingKey(pairs.iter().fold(self.tenant_key.0, hash)))

@@ -20,6 +20,7 @@ fn treatment(limits: &Limits) -> Treatment<'_> {
         limits,
         names: NameScheme::Legacy,
         placement: Placement::ByAllLabels,
+        is_placed: true,
         replicas: Replicas::Kept,
     }
 }

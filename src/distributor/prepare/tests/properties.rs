@@ -311,6 +311,37 @@ proptest! {
     }
 
     #[test]
+    fn who_places_nothing_gets_the_same_but_for_the_keys(
+        body in body(),
+        limits in some_limits(),
+        bits: u8,
+    ) {
+        let placed = some_treatment(&limits, bits);
+        let unplaced = Treatment { is_placed: false, ..placed };
+        let mut scratch = Scratch::default();
+        let placed = prepare(&body, &placed, &mut scratch, NOW_MS);
+        let unplaced = prepare(&body, &unplaced, &mut scratch, NOW_MS);
+        let (placed, unplaced) = match (placed, unplaced) {
+            (Ok(placed), Ok(unplaced)) => (placed, unplaced),
+            (placed, unplaced) => {
+                let text = |outcome: Result<Prepared<'_>, PrepareError>| {
+                    outcome.err().map(|error| error.to_string())
+                };
+                prop_assert_eq!(text(placed), text(unplaced));
+                return Ok(());
+            }
+        };
+        let places = |prepared: &Prepared<'_>| -> Vec<_> {
+            prepared.items.iter().map(|item| (item.start, item.end, item.kind)).collect()
+        };
+        prop_assert_eq!(places(&placed), places(&unplaced));
+        prop_assert_eq!(placed.body, unplaced.body);
+        prop_assert_eq!(placed.counts, unplaced.counts);
+        prop_assert_eq!(placed.failure, unplaced.failure);
+        prop_assert_eq!(placed.discarded, unplaced.discarded);
+    }
+
+    #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), bits: u8) {
         let limits = Limits::default();
         let treatment = some_treatment(&limits, bits);
