@@ -45,6 +45,7 @@ use crate::limits::reload::{ReloadStatusReader, Reloader};
 use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
 use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
 use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::{self, Watcher};
 use crate::server::Drained;
@@ -159,8 +160,8 @@ impl App {
         let http_address = local(&http_listener, config.server.http_address()?)?;
         let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
 
-        let durations = RequestDurations::register(&registry)?;
-        let membership = Membership::new(&config, grpc_address.port(), clock, &durations)?;
+        let stores = Stores::new(RequestDurations::register(&registry)?);
+        let membership = Membership::new(&config, grpc_address.port(), clock, &stores)?;
         let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
         let ingester = Arc::new(Ingester::new(Parts {
             config: config.ingester.clone(),
@@ -228,14 +229,14 @@ impl App {
                     grpc_port: port,
                     clock,
                     registry: &registry,
-                    durations: &durations,
+                    stores: &stores,
                 };
                 let member = Member::join_distributors(joining)?;
                 let means = Ticking {
                     registry: &registry,
                     tasks: &mut tasks,
                     drain: &drain,
-                    durations: &durations,
+                    stores: &stores,
                 };
                 let sink = edges::local_sink(&ingester, clock, work);
                 let started =
@@ -257,7 +258,7 @@ impl App {
                     grpc_port: grpc_address.port(),
                     clock,
                     registry: &registry,
-                    durations: &durations,
+                    stores: &stores,
                 };
                 let means = query_gate::Means {
                     config: &config,

@@ -21,9 +21,7 @@ use crate::limits::reload::write::RuntimeFileEditor;
 use crate::limits::{Overrides, exporter};
 use crate::ratelimit::RECHECK_PERIOD;
 use crate::ring::config::KvConfig;
-use crate::ring::kv::KvClient;
-use crate::ring::kv::inmemory::InMemoryKv;
-use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
 use crate::ring::lifecycler;
 use crate::server::drain::Drain;
 use crate::server::tenancy::Tenancy;
@@ -109,12 +107,7 @@ fn start_ha_tracker(
         true => config.kvstore.kv(),
         false => KvConfig::default(),
     };
-    let kv = KvClient::new(
-        &store,
-        &InMemoryKv::default(),
-        Some(means.durations),
-        "distributor-hatracker",
-    )?;
+    let kv = means.stores.client(&store, "distributor-hatracker")?;
     let (tracker, driver) = HaTracker::new(config, kv, means.registry)?;
     if let Some(driver) = driver {
         let mut drain = means.drain.clone();
@@ -168,5 +161,5 @@ pub(super) struct Ticking<'a> {
     pub(super) registry: &'a Registry,
     pub(super) tasks: &'a mut JoinSet<()>,
     pub(super) drain: &'a Drain,
-    pub(super) durations: &'a RequestDurations,
+    pub(super) stores: &'a Stores,
 }

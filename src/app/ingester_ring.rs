@@ -12,9 +12,7 @@ use crate::admin::RingSource;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::exposition::{AtScrape, Families};
-use crate::ring::kv::KvClient;
-use crate::ring::kv::inmemory::InMemoryKv;
-use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
 use crate::ring::lifecycler::WallClock;
 use crate::ring::service_ring::INGESTER_RING;
 use crate::ring::watcher::Watcher;
@@ -32,11 +30,11 @@ impl IngesterRing {
         config: &Config,
         clock: Clock,
         registry: &Registry,
-        durations: &RequestDurations,
+        stores: &Stores,
     ) -> Result<Self, AppError> {
         let config_of_ring = &config.ingester.lifecycler.ring;
         let store = &config_of_ring.kvstore;
-        let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), "ingester-ring")?;
+        let kv = stores.client(store, "ingester-ring")?;
         let settings = RingSettings {
             replication_factor: config_of_ring.replication_factor,
             zone_awareness_enabled: config_of_ring.zone_awareness_enabled,

@@ -12,9 +12,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::exposition::{AtScrape, Families};
 use crate::limits::IngestionRateStrategy;
-use crate::ring::kv::inmemory::InMemoryKv;
-use crate::ring::kv::requests::RequestDurations;
-use crate::ring::kv::{KvClient, KvCodec};
+use crate::ring::kv::KvCodec;
+use crate::ring::kv::stores::Stores;
 use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
 use crate::ring::service_ring::{DISTRIBUTOR_RING, QUERY_GATE_RING, ServiceRingConfig};
 use crate::ring::watcher::{RingRead, Taken, Watcher};
@@ -38,7 +37,7 @@ pub(super) struct Joining<'a> {
     pub(super) grpc_port: u16,
     pub(super) clock: Clock,
     pub(super) registry: &'a Registry,
-    pub(super) durations: &'a RequestDurations,
+    pub(super) stores: &'a Stores,
 }
 
 /// One of the rings of gates.
@@ -104,11 +103,11 @@ impl Member {
         kind: &Kind,
         config: &ServiceRingConfig,
     ) -> Result<Self, AppError> {
-        let Joining { grpc_port, clock, registry, durations, .. } = joining;
+        let Joining { grpc_port, clock, registry, stores, .. } = joining;
         let life = config.lifecycler();
         let settings = lifecycler::settings(&life, grpc_port);
         let store = &life.ring.kvstore;
-        let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), kind.kv_ring)?;
+        let kv = stores.client(store, kind.kv_ring)?;
         if !kv.is_writable() {
             return Err(AppError::GateRingReadOnly { gates: kind.gates });
         }
@@ -225,6 +224,7 @@ pub(super) fn publisher(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::kv::requests::RequestDurations;
 
     #[test]
     fn owners_of_both_rings_are_missed_in_time_and_share_evenly() {
@@ -244,21 +244,21 @@ mod tests {
     async fn one_process_is_in_both_rings() {
         let mut config = Config::default();
         let registry = Registry::new();
-        let durations = RequestDurations::register(&registry).expect("new");
+        let stores = Stores::new(RequestDurations::register(&registry).expect("new"));
         let clock = Clock::start();
         fn joining<'a>(
             config: &'a Config,
             clock: Clock,
             registry: &'a Registry,
-            durations: &'a RequestDurations,
+            stores: &'a Stores,
         ) -> Joining<'a> {
-            Joining { config, grpc_port: 9095, clock, registry, durations }
+            Joining { config, grpc_port: 9095, clock, registry, stores }
         }
-        let none = joining(&config, clock, &registry, &durations);
+        let none = joining(&config, clock, &registry, &stores);
         assert!(Member::join_distributors(none).expect("nothing to join").is_none());
         assert!(Member::join_query_gates(none).expect("nothing to join").is_none());
         config.client_identity.enabled = true;
-        let both = joining(&config, clock, &registry, &durations);
+        let both = joining(&config, clock, &registry, &stores);
         let writes = Member::join_distributors(both).expect("joins").expect("a member");
         let queries = Member::join_query_gates(both).expect("joins").expect("a member");
         assert_eq!(writes.id(), queries.id());

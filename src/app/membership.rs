@@ -11,8 +11,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::ingester::Ingester;
 use crate::ingester::passes::Wake;
-use crate::ring::kv::inmemory::InMemoryKv;
-use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
 use crate::ring::kv::{KvClient, KvCodec};
 use crate::ring::lifecycle::Settings;
 use crate::ring::lifecycler::{self, Lifecycler, LifecyclerHandle, Means};
@@ -50,12 +49,12 @@ impl Membership {
         config: &Config,
         grpc_port: u16,
         clock: Clock,
-        durations: &RequestDurations,
+        stores: &Stores,
     ) -> Result<Self, AppError> {
         let lifecycler = &config.ingester.lifecycler;
         let tokens_file = &lifecycler.tokens_file_path;
         let store = &lifecycler.ring.kvstore;
-        let kv = KvClient::new(store, &InMemoryKv::default(), Some(durations), "ingester-ring")?;
+        let kv = stores.client(store, "ingester-ring")?;
         Ok(Self {
             kv,
             key: lifecycler.ring.kvstore.key(INGESTER_RING),

@@ -30,6 +30,7 @@ use crate::exposition::{AtScrape, Families};
 use crate::frontend::{AskFn, Frontend, Parts, shared};
 use crate::limits::Overrides;
 use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{GrpcEdge, HealthSwitch};
@@ -107,13 +108,13 @@ impl QueryGate {
         };
         let grpc_address = grpc_listener.as_ref().map(|(address, _)| *address);
 
-        let durations = RequestDurations::register(&registry)?;
+        let stores = Stores::new(RequestDurations::register(&registry)?);
         let member = Member::join_query_gates(Joining {
             config: &config,
             grpc_port: grpc_address.map_or(server.grpc_listen_port, |one| one.port()),
             clock,
             registry: &registry,
-            durations: &durations,
+            stores: &stores,
         })?;
         follow_downstreams(&downstreams, &registry, &mut tasks, &drain)?;
         let means = Means {

@@ -25,6 +25,7 @@ use crate::distributor::{Distributor, RingSink, Sink};
 use crate::exposition::{AtScrape, Families};
 use crate::ring::Ring;
 use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{GrpcEdge, HealthSwitch};
@@ -92,29 +93,20 @@ impl WriteGate {
             }
         };
 
-        let durations = RequestDurations::register(&registry)?;
+        let stores = Stores::new(RequestDurations::register(&registry)?);
         let grpc_port = grpc_address.map_or(config.server.grpc_listen_port, |one| one.port());
-        let joining = Joining {
-            config: &config,
-            grpc_port,
-            clock,
-            registry: &registry,
-            durations: &durations,
-        };
+        let joining =
+            Joining { config: &config, grpc_port, clock, registry: &registry, stores: &stores };
         let member = Member::join_distributors(joining)?;
         let (sink, ingesters) = match way_on {
             WayOn::Upstream(upstream) => (Sink::Upstream(upstream), None),
             WayOn::Ingesters(clients) => {
-                let ingesters = IngesterRing::follow(&config, clock, &registry, &durations)?;
+                let ingesters = IngesterRing::follow(&config, clock, &registry, &stores)?;
                 (ring_sink(&config, ingesters.ring(), clients, &mut tasks, &drain), Some(ingesters))
             }
         };
-        let means = Ticking {
-            registry: &registry,
-            tasks: &mut tasks,
-            drain: &drain,
-            durations: &durations,
-        };
+        let means =
+            Ticking { registry: &registry, tasks: &mut tasks, drain: &drain, stores: &stores };
         let Started { distributor, mut pages, budgets } =
             start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
         let read = move |families: &mut Families| certificates.read_metrics(families);

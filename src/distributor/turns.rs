@@ -31,7 +31,7 @@ pub(super) struct Turns {
 /// Held while a request is read and validated.
 pub(super) struct Turn<'a> {
     /// `None` after the longest wait.
-    permit: Option<SemaphorePermit<'a>>,
+    _permit: Option<SemaphorePermit<'a>>,
     /// When it came; the request is judged by what is there then.
     pub now: Now,
 }
@@ -49,14 +49,14 @@ impl Turns {
             return None;
         }
         if let Ok(permit) = self.one.try_acquire() {
-            return Some(Turn { permit: Some(permit), now });
+            return Some(Turn { _permit: Some(permit), now });
         }
         let asked_at = Instant::now();
         let permit = timeout(WAIT_MAX, self.one.acquire()).await.ok().and_then(Result::ok);
         // Whoever is woken runs at once, before requests that have waited for longer. Between
         // two of a flood those of others have theirs.
         tokio::task::yield_now().await;
-        Some(Turn { permit, now: now.after(asked_at.elapsed()) })
+        Some(Turn { _permit: permit, now: now.after(asked_at.elapsed()) })
     }
 
     /// The tenant's rate has refused a request.
@@ -94,11 +94,11 @@ mod tests {
         let first = turns.wait(at(1)).await;
         let asked_at = Instant::now();
         let second = turns.wait(at(1)).await.expect("it waits");
-        assert!(second.permit.is_none(), "the first is still read");
+        assert!(second._permit.is_none(), "the first is still read");
         assert_eq!((asked_at.elapsed(), second.now), (WAIT_MAX, at(1_000_000_001)));
         drop(first);
         let third = turns.wait(at(1)).await.expect("it is over its rate");
-        assert_eq!((third.permit.is_some(), third.now), (true, at(1)), "the turn was free");
+        assert_eq!((third._permit.is_some(), third.now), (true, at(1)), "the turn was free");
         let (fourth, ()) = tokio::join!(turns.wait(at(1)), async {
             tokio::time::sleep(Duration::from_millis(3)).await;
             drop(third);

@@ -17,6 +17,7 @@ pub mod inmemory;
 pub mod prefix;
 pub mod requests;
 pub mod ring_page;
+pub mod stores;
 
 mod exchange;
 
