@@ -322,7 +322,7 @@ impl GossipedStore {
     /// Tells of what changed, here and to others; whether anything did.
     fn publish(&self, key: &str, outcome: Outcome, author: Author) -> bool {
         let Outcome { change, tombstones } = outcome;
-        if let Some(tombstones) = tombstones.filter(|_| change.is_some()) {
+        if let Some(tombstones) = tombstones {
             self.0.metrics.looked_through(key, tombstones);
         }
         let Some(change) = change else { return false };
@@ -368,6 +368,8 @@ impl GossipedStore {
             return;
         }
         let Pair { key, value, codec, .. } = pair;
+        // A part of a received message would keep all of it alive.
+        let value = Bytes::copy_from_slice(&value);
         let Kept { size, version, changes } = kept;
         let message = Message { id: 0, at_ms, size, key, value, codec, version, changes };
         self.history().add(direction, message);

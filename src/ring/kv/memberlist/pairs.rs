@@ -60,7 +60,7 @@ pub struct Change {
 pub struct Outcome {
     /// `None`: nobody needs to hear of it.
     pub change: Option<Change>,
-    /// Of the ring, if it was looked through.
+    /// Of the key's ring, if it has one and that was looked through.
     pub tombstones: Option<Tombstones>,
 }
 
@@ -270,8 +270,11 @@ impl Pairs {
             Some(entry) => entry.settle(key, told, origin, now_ms, left_ms)?,
             None => {
                 let mut entry = Entry::new(kind);
-                let outcome = entry.settle(key, told, origin, now_ms, left_ms)?;
-                if outcome.change.is_some() {
+                let mut outcome = entry.settle(key, told, origin, now_ms, left_ms)?;
+                if outcome.change.is_none() {
+                    // Nobody reads the counts of a key that is not there.
+                    outcome.tombstones = None;
+                } else {
                     self.rings += usize::from(kind == ValueKind::Ring);
                     self.entries.insert(key.to_owned(), entry);
                 }
@@ -361,7 +364,8 @@ impl Entry {
         if left_ms > 0 {
             let left_ms = i64::try_from(left_ms).unwrap_or(i64::MAX);
             let before_ms = Some(now_ms.saturating_sub(left_ms));
-            tombstones = Some(self.value.remove_tombstones(before_ms));
+            let found = self.value.remove_tombstones(before_ms);
+            tombstones = self.value.ring().map(|_| found);
             change.remove_tombstones(before_ms);
             if change.is_empty() && !is_said {
                 return Ok(Outcome { change: None, tombstones });
