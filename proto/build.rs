@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "cortex.proto",
     "ingester.proto",
     "prometheus.proto",
@@ -13,11 +13,13 @@ const SOURCES: [&str; 8] = [
     "etcd.proto",
     "ha.proto",
     "budgets.proto",
+    "memberlist.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(SOURCES, ["proto"])?;
-    prost_build::Config::new().compile_fds(descriptors)?;
+    // Gossiped values are a ring's worth of bytes, and are shared with whoever holds the message.
+    prost_build::Config::new().bytes([".memberlist"]).compile_fds(descriptors)?;
     Ok(())
 }

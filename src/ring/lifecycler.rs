@@ -502,4 +502,7 @@ fn status(lifecycle: &Lifecycle) -> Status {
 pub(crate) mod testing;
 
 #[cfg(test)]
+mod gossip_tests;
+
+#[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ pub mod batch;
 pub mod budgets;
 pub mod encoding;
 pub mod histogram;
+pub mod key_value_pair;
 pub mod metric_list;
 pub mod otlp;
 pub mod remote_read;
@@ -42,6 +43,10 @@ pub mod proto {
     }
     pub mod ha {
         include!(concat!(env!("OUT_DIR"), "/ha.rs"));
+    }
+    /// What Cortex's gossiping store tells its like.
+    pub mod memberlist {
+        include!(concat!(env!("OUT_DIR"), "/memberlist.rs"));
     }
     pub mod budgets {
         include!(concat!(env!("OUT_DIR"), "/freehold.budgets.v1.rs"));

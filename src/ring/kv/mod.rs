@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod file;
 pub mod http;
 pub mod inmemory;
+pub mod memberlist;
 pub mod prefix;
 pub mod requests;
 pub mod ring_page;
@@ -36,6 +37,7 @@ use crate::ring::kv::etcd::{EtcdKv, EtcdWatch};
 use crate::ring::kv::file::{FileKv, FileWatch};
 use crate::ring::kv::http::{HttpKv, HttpWatch};
 use crate::ring::kv::inmemory::{InMemoryKv, InMemoryWatch};
+use crate::ring::kv::memberlist::{GossipedKv, GossipedWatch, Swapped};
 use crate::ring::kv::requests::{Operation, RequestDurations};
 use crate::ring::model::RingModel;
 
@@ -68,6 +70,7 @@ pub enum KvClient {
     Etcd(EtcdKv),
     Consul(ConsulKv),
     Http(HttpKv),
+    Memberlist(GossipedKv),
 }
 
 /// Follows one key.
@@ -78,6 +81,7 @@ pub enum KvWatch {
     Etcd(EtcdWatch),
     Consul(ConsulWatch),
     Http(HttpWatch),
+    Memberlist(GossipedWatch),
 }
 
 /// A key's value at one moment.
@@ -111,6 +115,9 @@ pub enum KvError {
     Value(String),
     #[error("failed to CAS {key}: {attempts} others were faster")]
     Conflict { key: String, attempts: u32 },
+    /// Cortex's text. Of gossip alone: a stamp that is no newer than what is known.
+    #[error("failed to CAS-update key {key}: no change detected")]
+    NoChange { key: String },
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     #[error("cannot ask {store} at {at}: {reason}")]
@@ -158,7 +165,7 @@ impl KvClient {
     pub fn for_user(&self, name: &'static str) -> Self {
         let mut other = self.clone();
         let requests = match &mut other {
-            Self::InMemory(_) | Self::File(_) => return other,
+            Self::InMemory(_) | Self::File(_) | Self::Memberlist(_) => return other,
             Self::Etcd(kv) => &mut kv.requests,
             Self::Consul(kv) => &mut kv.requests,
             Self::Http(kv) => &mut kv.requests,
@@ -170,7 +177,7 @@ impl KvClient {
     /// Whether members can register themselves there.
     pub fn is_writable(&self) -> bool {
         match self {
-            Self::InMemory(_) | Self::Etcd(_) | Self::Consul(_) => true,
+            Self::InMemory(_) | Self::Etcd(_) | Self::Consul(_) | Self::Memberlist(_) => true,
             Self::File(_) | Self::Http(_) => false,
         }
     }
@@ -183,6 +190,7 @@ impl KvClient {
                 Self::Etcd(kv) => kv.get(key).await,
                 Self::Consul(kv) => kv.get(key).await,
                 Self::Http(kv) => kv.get().await,
+                Self::Memberlist(kv) => kv.get(key).await,
             }
         };
         self.within(CALL_TIMEOUT, Operation::Get, getting).await
@@ -201,9 +209,12 @@ impl KvClient {
         }
         let attempts = self.cas_attempts_max();
         let swapping = async {
-            for attempt in 0..attempts {
-                if attempt > 0 {
-                    tokio::time::sleep(jittered_by_half(CAS_RETRY_MS)).await;
+            let mut failure = None;
+            for _ in 0..attempts {
+                match failure {
+                    None => {}
+                    Some(Swapped::Unchanged) => self.until_news_count().await,
+                    Some(_) => tokio::time::sleep(jittered_by_half(CAS_RETRY_MS)).await,
                 }
                 let current = self.get_to_swap(key).await?;
                 let Some(bytes) = change(current.bytes).map_err(KvError::Value)? else {
@@ -213,13 +224,22 @@ impl KvClient {
                 if bytes.is_empty() {
                     return Err(KvError::Value("the new value is empty".to_owned()));
                 }
-                if self.swap(key, current.version, bytes).await? {
-                    return Ok(());
+                match self.swap(key, current.version, bytes).await? {
+                    Swapped::Done => return Ok(()),
+                    outcome => failure = Some(outcome),
                 }
             }
-            Err(KvError::Conflict { key: key.to_owned(), attempts })
+            let key = key.to_owned();
+            Err(match failure {
+                Some(Swapped::Unchanged) => KvError::NoChange { key },
+                _ => KvError::Conflict { key, attempts },
+            })
         };
-        self.within(CAS_TIMEOUT, Operation::Cas, swapping).await
+        let outcome = self.within(CAS_TIMEOUT, Operation::Cas, swapping).await;
+        if let (Self::Memberlist(kv), Err(_)) = (self, &outcome) {
+            kv.count_failed_cas();
+        }
+        outcome
     }
 
     pub async fn delete(&self, key: &str) -> Result<(), KvError> {
@@ -231,6 +251,7 @@ impl KvClient {
                 }
                 Self::Etcd(kv) => kv.delete(key).await,
                 Self::Consul(kv) => kv.delete(key).await,
+                Self::Memberlist(kv) => kv.delete(key).await,
                 Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
             }
         };
@@ -245,6 +266,7 @@ impl KvClient {
             Self::Etcd(kv) => KvWatch::Etcd(kv.watch(key)),
             Self::Consul(kv) => KvWatch::Consul(kv.watch(key)),
             Self::Http(kv) => KvWatch::Http(kv.watch()),
+            Self::Memberlist(kv) => KvWatch::Memberlist(kv.watch(key)),
         }
     }
 
@@ -254,16 +276,31 @@ impl KvClient {
             Self::InMemory(kv) => kv.get(key).await,
             Self::Etcd(kv) => kv.get(key).await,
             Self::Consul(kv) => kv.get_fresh(key).await,
+            Self::Memberlist(kv) => kv.get(key).await,
             Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
         }
     }
 
-    async fn swap(&self, key: &str, version: u64, bytes: Bytes) -> Result<bool, KvError> {
-        match self {
-            Self::InMemory(kv) => kv.swap(key, version, bytes).await,
-            Self::Etcd(kv) => kv.swap(key, version, bytes).await,
-            Self::Consul(kv) => kv.swap(key, version, bytes).await,
-            Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
+    async fn swap(&self, key: &str, version: u64, bytes: Bytes) -> Result<Swapped, KvError> {
+        let is_swapped = match self {
+            Self::InMemory(kv) => kv.swap(key, version, bytes).await?,
+            Self::Etcd(kv) => kv.swap(key, version, bytes).await?,
+            Self::Consul(kv) => kv.swap(key, version, bytes).await?,
+            Self::Memberlist(kv) => return kv.swap(key, version, bytes).await,
+            Self::File(_) | Self::Http(_) => return Err(KvError::ReadOnly),
+        };
+        Ok(if is_swapped { Swapped::Done } else { Swapped::Lost })
+    }
+
+    /// Waits until a write that brought no news may bring some.
+    ///
+    /// Gossip tells old from new by stamps of one second, so a second write of ours within it,
+    /// such as LEAVING right behind a heartbeat, is not news. It must not be given up, since no
+    /// other write may follow; the closure stamps it anew in the next second. Cortex waits a
+    /// whole one.
+    async fn until_news_count(&self) {
+        if let Self::Memberlist(kv) = self {
+            kv.next_second().await;
         }
     }
 
@@ -277,7 +314,9 @@ impl KvClient {
     /// Says that no answer came within a deadline, and of whom, where the store is elsewhere.
     pub(super) fn silent(&self, within: Duration) -> KvError {
         let (store, at) = match self {
-            Self::InMemory(_) | Self::File(_) => return KvError::Timeout(within),
+            Self::InMemory(_) | Self::File(_) | Self::Memberlist(_) => {
+                return KvError::Timeout(within);
+            }
             Self::Etcd(kv) => ("etcd", kv.endpoints()),
             Self::Consul(kv) => ("Consul", kv.endpoint()),
             Self::Http(kv) => ("the ring page", kv.endpoint()),
@@ -298,7 +337,7 @@ impl KvClient {
             Err(_) => Err(self.silent(deadline)),
         };
         let requests = match self {
-            Self::InMemory(_) | Self::File(_) => None,
+            Self::InMemory(_) | Self::File(_) | Self::Memberlist(_) => None,
             Self::Etcd(kv) => kv.requests.as_ref(),
             Self::Consul(kv) => kv.requests.as_ref(),
             Self::Http(kv) => kv.requests.as_ref(),
@@ -323,6 +362,7 @@ impl KvWatch {
             Self::Etcd(watch) => watch.next().await,
             Self::Consul(watch) => watch.next().await,
             Self::Http(watch) => watch.next().await,
+            Self::Memberlist(watch) => watch.next().await,
         }
     }
 }

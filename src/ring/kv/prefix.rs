@@ -10,6 +10,7 @@
 use crate::ring::kv::consul::ConsulPrefixWatch;
 use crate::ring::kv::etcd::EtcdPrefixWatch;
 use crate::ring::kv::inmemory::InMemoryPrefixWatch;
+use crate::ring::kv::memberlist::GossipedPrefixWatch;
 use crate::ring::kv::{KvClient, KvError, KvValue};
 
 /// Most keys of a reading: one cannot be sized by what others put into the store. At a hundred
@@ -32,6 +33,7 @@ pub enum PrefixWatch {
     InMemory(InMemoryPrefixWatch),
     Etcd(EtcdPrefixWatch),
     Consul(ConsulPrefixWatch),
+    Memberlist(GossipedPrefixWatch),
 }
 
 impl KvClient {
@@ -41,6 +43,7 @@ impl KvClient {
             Self::InMemory(kv) => Ok(PrefixWatch::InMemory(kv.watch_prefix(prefix))),
             Self::Etcd(kv) => Ok(PrefixWatch::Etcd(kv.watch_prefix(prefix))),
             Self::Consul(kv) => Ok(PrefixWatch::Consul(kv.watch_prefix(prefix))),
+            Self::Memberlist(kv) => Ok(PrefixWatch::Memberlist(kv.watch_prefix(prefix))),
             Self::File(_) | Self::Http(_) => Err(KvError::ReadOnly),
         }
     }
@@ -54,6 +57,7 @@ impl PrefixWatch {
             Self::InMemory(watch) => watch.next().await,
             Self::Etcd(watch) => watch.next().await,
             Self::Consul(watch) => watch.next().await,
+            Self::Memberlist(watch) => watch.next().await,
         }
     }
 }

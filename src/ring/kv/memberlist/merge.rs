@@ -1,0 +1,334 @@
+//! Two copies of a gossiped ring made one, by Cortex's rules.
+//!
+//! Each member writes its own entry and stamps it with its clock, so of two copies of an entry
+//! the newer one counts. A member that went is not taken out but kept as LEFT for a time: what
+//! is merely missing in one copy would come back with the next other one.
+//!
+//! Laws, for rings in which an entry is told by its member and its time and no token has two
+//! claimants: merging is idempotent, commutative and associative. Where they fail, and with them
+//! Cortex's merge:
+//! - of two entries of one member and one second the first that came stays, unless the other is
+//!   LEFT. A member never writes two: a swap that changes nothing else is told so, and waits.
+//! - who lost a contested token has it back only with its own next write, so the outcome of
+//!   three copies may hang on their order until then.
+//! - what our own swap leaves out becomes LEFT, which is a decision and no merging.
+//!
+//! Invariant: in a ring that was made by merging, each member's tokens are sorted and unique,
+//! who has LEFT has none, and no token is held twice. So only tokens that a merge brings are
+//! searched for conflicts; a heartbeat brings none.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::ring::model::{Instance, InstanceState, RingModel, Token};
+
+/// How far ahead of us another member's clock may be. An entry from farther in the future would
+/// hide all that its member has to say until then.
+pub const AHEAD_MAX_S: i64 = 30 * 60;
+
+/// Most members of a merged ring, as many as a stored one may have. Copies are bounded where they
+/// are decoded; this bounds what a stranger could pile up with one copy after the other.
+pub const MEMBERS_MAX: usize = 1 << 16;
+
+/// Most bytes of a merged ring, about as it is stored, for the same reason; what is larger could
+/// not be told to others.
+pub const RING_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a token as it is stored: most are above 2^28.
+const TOKEN_BYTES: usize = 5;
+
+/// Bytes of an entry beside its texts and tokens: two times, a state, and the fields' heads.
+const ENTRY_BYTES: usize = 32;
+
+/// Who the other copy is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Another member: what it does not name it may not know.
+    Peer,
+    /// We made it from this ring: what it does not name has been taken out.
+    OwnSwap,
+}
+
+/// What a merge changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// The members that changed, as they are now: what others need to hear.
+    pub change: RingModel,
+    /// More than heartbeats: members, states, addresses, zones, or tokens.
+    pub is_move: bool,
+}
+
+/// What became of the members that have LEFT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tombstones {
+    pub kept: usize,
+    pub removed: usize,
+}
+
+/// Why a copy was not merged; the ring is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingMergeError {
+    /// Cortex's text.
+    #[error("ingester {id} timestamp in the future, expected max of {max_s}, got {timestamp_s}")]
+    Future { id: String, max_s: i64, timestamp_s: i64 },
+    #[error("the merged ring has {members} members, more than {MEMBERS_MAX}")]
+    TooManyMembers { members: usize },
+    #[error("the merged ring has {bytes} bytes, more than {RING_BYTES_MAX}")]
+    TooLarge { bytes: usize },
+}
+
+/// Merges `theirs` into `ours`; `None` when it brought nothing new.
+pub fn merge(
+    ours: &mut RingModel,
+    theirs: RingModel,
+    origin: Origin,
+    now_s: i64,
+) -> Result<Option<Merged>, RingMergeError> {
+    check_times(&theirs, now_s)?;
+    let missing = match origin {
+        Origin::Peer => Vec::new(),
+        Origin::OwnSwap => missing(ours, &theirs),
+    };
+    let RingModel { instances, unknown_fields } = theirs;
+    let is_news =
+        |(id, entry): &(String, Instance)| is_newer(ours.instances.get(id.as_str()), entry);
+    let mut news: Vec<(String, Instance)> = instances.into_iter().filter(is_news).collect();
+    news.iter_mut().for_each(|(_, entry)| normalise(entry));
+    check_size(ours, &news)?;
+    if ours.unknown_fields.is_empty() {
+        ours.unknown_fields = unknown_fields;
+    }
+    if news.is_empty() && missing.is_empty() {
+        return Ok(None);
+    }
+
+    let mut changed: Vec<String> = Vec::with_capacity(news.len() + missing.len());
+    let mut claimants = BTreeSet::new();
+    let mut is_move = !missing.is_empty();
+    for (id, entry) in news {
+        let old = ours.instances.get(&id);
+        is_move |= old.is_none_or(|old| !is_heartbeat(old, &entry));
+        let claims = old.map_or(&[][..], |old| &old.tokens[..]) != entry.tokens;
+        if claims {
+            claimants.insert(id.clone());
+        }
+        changed.push(id.clone());
+        ours.instances.insert(id, entry);
+    }
+    for id in missing {
+        if let Some(entry) = ours.instances.get_mut(&id) {
+            entry.state = InstanceState::Left;
+            entry.tokens = Vec::new();
+            // News of the entry may be under way that are newer than the entry here, and older
+            // than its end.
+            entry.timestamp_s = now_s;
+        }
+        changed.push(id);
+    }
+    if !claimants.is_empty() {
+        resolve_conflicts(ours, &claimants);
+    }
+    let told = changed.into_iter().filter_map(|id| {
+        let entry = ours.instances.get(&id)?.clone();
+        Some((id, entry))
+    });
+    let change =
+        RingModel { instances: told.collect(), unknown_fields: ours.unknown_fields.clone() };
+    Ok(Some(Merged { change, is_move }))
+}
+
+/// Takes out who has LEFT before that time, Unix milliseconds; `None`: all who have LEFT.
+pub fn remove_tombstones(ring: &mut RingModel, before_ms: Option<i64>) -> Tombstones {
+    let mut tombstones = Tombstones::default();
+    ring.instances.retain(|_, entry| {
+        if entry.state != InstanceState::Left {
+            return true;
+        }
+        let stays =
+            before_ms.is_some_and(|before_ms| entry.timestamp_s.saturating_mul(1000) >= before_ms);
+        if stays {
+            tombstones.kept += 1;
+        } else {
+            tombstones.removed += 1;
+        }
+        stays
+    });
+    tombstones
+}
+
+fn check_times(theirs: &RingModel, now_s: i64) -> Result<(), RingMergeError> {
+    let max_s = now_s.saturating_add(AHEAD_MAX_S);
+    match theirs.instances.iter().find(|(_, entry)| entry.timestamp_s > max_s) {
+        Some((id, entry)) => {
+            Err(RingMergeError::Future { id: id.clone(), max_s, timestamp_s: entry.timestamp_s })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Members of ours that `theirs` does not name, and that have not LEFT already.
+fn missing(ours: &RingModel, theirs: &RingModel) -> Vec<String> {
+    let is_missing = |(id, entry): &(&String, &Instance)| {
+        entry.state != InstanceState::Left && !theirs.instances.contains_key(*id)
+    };
+    ours.instances.iter().filter(is_missing).map(|(id, _)| id.clone()).collect()
+}
+
+fn is_newer(old: Option<&Instance>, new: &Instance) -> bool {
+    // Without an entry there is nothing to be newer than but the beginning of time, as in Cortex.
+    let (timestamp_s, is_left) =
+        old.map_or((0, false), |old| (old.timestamp_s, old.state == InstanceState::Left));
+    new.timestamp_s > timestamp_s
+        || (new.timestamp_s == timestamp_s && !is_left && new.state == InstanceState::Left)
+}
+
+fn normalise(entry: &mut Instance) {
+    if entry.state == InstanceState::Left {
+        entry.tokens = Vec::new();
+    }
+    if !entry.tokens.is_sorted() {
+        entry.tokens.sort_unstable();
+    }
+    entry.tokens.dedup();
+}
+
+fn is_heartbeat(old: &Instance, new: &Instance) -> bool {
+    old.state == new.state
+        && old.addr == new.addr
+        && old.zone == new.zone
+        && old.registered_timestamp_s == new.registered_timestamp_s
+        && old.tokens == new.tokens
+}
+
+fn check_size(ours: &RingModel, news: &[(String, Instance)]) -> Result<(), RingMergeError> {
+    let (mut members, mut added, mut freed) = (ours.instances.len(), 0, 0);
+    for (id, entry) in news {
+        added += stored_bytes(id, entry);
+        match ours.instances.get(id) {
+            Some(old) => freed += stored_bytes(id, old),
+            None => members += 1,
+        }
+    }
+    if members > MEMBERS_MAX {
+        return Err(RingMergeError::TooManyMembers { members });
+    }
+    if added > freed {
+        let before: usize = ours.instances.iter().map(|(id, old)| stored_bytes(id, old)).sum();
+        let bytes = before - freed + added;
+        if bytes > RING_BYTES_MAX {
+            return Err(RingMergeError::TooLarge { bytes });
+        }
+    }
+    Ok(())
+}
+
+fn stored_bytes(id: &str, entry: &Instance) -> usize {
+    let texts = id.len() + entry.addr.len() + entry.zone.len() + entry.unknown_fields.len();
+    ENTRY_BYTES + texts + entry.tokens.len() * TOKEN_BYTES
+}
+
+/// Gives each token that two members claim to one of them: a member that leaves gives way, and
+/// otherwise the lower name keeps it.
+///
+/// `claimants` are those whose tokens are new; the others hold none twice among themselves.
+fn resolve_conflicts(ring: &mut RingModel, claimants: &BTreeSet<String>) {
+    let contested = contested(ring, claimants);
+    if contested.is_empty() {
+        return;
+    }
+    let mut keepers: HashMap<Token, (bool, &String)> = HashMap::with_capacity(contested.len());
+    for (id, entry) in &ring.instances {
+        let claim = (entry.state == InstanceState::Leaving, id);
+        for token in entry.tokens.iter().filter(|token| contested.binary_search(token).is_ok()) {
+            keepers
+                .entry(*token)
+                .and_modify(|keeper| *keeper = claim.min(*keeper))
+                .or_insert(claim);
+        }
+    }
+    let keepers: HashMap<Token, String> =
+        keepers.into_iter().map(|(token, (_, id))| (token, id.clone())).collect();
+    for (id, entry) in &mut ring.instances {
+        entry.tokens.retain(|token| keepers.get(token).is_none_or(|keeper| keeper == id));
+    }
+}
+
+/// Tokens that more than one member claims, sorted.
+///
+/// Sorting all tokens of a large ring would take most of a merge's time. Two bits for each slot
+/// that a token hashes to leave few suspects, and those are sorted.
+fn contested(ring: &RingModel, claimants: &BTreeSet<String>) -> Vec<Token> {
+    let is_claimant = |id: &String| claimants.contains(id);
+    let claimed = ring.instances.iter().filter(|(id, _)| is_claimant(id));
+    let claimed_len = claimed.clone().map(|(_, entry)| entry.tokens.len()).sum();
+    let (mut once, mut twice) = (Slots::new(claimed_len), Slots::new(claimed_len));
+    for token in claimed.flat_map(|(_, entry)| &entry.tokens) {
+        if once.has(*token) {
+            twice.set(*token);
+        } else {
+            once.set(*token);
+        }
+    }
+    let others = ring.instances.iter().filter(|(id, _)| !is_claimant(id));
+    for token in others.flat_map(|(_, entry)| &entry.tokens) {
+        if once.has(*token) {
+            twice.set(*token);
+        }
+    }
+    if twice.is_empty() {
+        return Vec::new();
+    }
+    let all = ring.instances.values().flat_map(|entry| &entry.tokens).copied();
+    let mut suspects: Vec<Token> = all.filter(|token| twice.has(*token)).collect();
+    suspects.sort_unstable();
+    let pairs = suspects.windows(2).filter(|pair| pair[0] == pair[1]);
+    let mut contested: Vec<Token> = pairs.map(|pair| pair[0]).collect();
+    contested.dedup();
+    contested
+}
+
+/// A bit for each slot that tokens hash to.
+struct Slots {
+    words: Vec<u64>,
+    /// The highest bits of the hash make the slot.
+    shift: u32,
+    is_empty: bool,
+}
+
+impl Slots {
+    /// Slots for each token that is set: one in sixteen meets another by chance.
+    const EACH: usize = 16;
+    /// As many as fit the nearest cache; fewer would gain nothing.
+    const LEN_MIN: usize = 1 << 16;
+    /// As many as stay in the second cache; beyond that more suspects cost less.
+    const LEN_MAX: usize = 1 << 23;
+
+    fn new(tokens: usize) -> Self {
+        let wanted = tokens.saturating_mul(Self::EACH).clamp(Self::LEN_MIN, Self::LEN_MAX);
+        let len = wanted.next_power_of_two();
+        Self { words: vec![0; len / 64], shift: 32 - len.trailing_zeros(), is_empty: true }
+    }
+
+    fn has(&self, token: Token) -> bool {
+        let slot = self.slot(token);
+        self.words[slot / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn set(&mut self, token: Token) {
+        let slot = self.slot(token);
+        self.words[slot / 64] |= 1 << (slot % 64);
+        self.is_empty = false;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// Neighbouring tokens, as an operator may have set them, go to different slots.
+    fn slot(&self, token: Token) -> usize {
+        const GOLDEN_RATIO: u32 = 0x9e37_79b1;
+        (token.0.wrapping_mul(GOLDEN_RATIO) >> self.shift) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;
