@@ -46,7 +46,7 @@ fn what_was_sent_least_goes_first_then_the_largest_then_the_newest() {
     assert_eq!(fill(&mut queue, 100, 3), ["d", "bbbb", "cc", "aa"]);
     // The first three have been sent three times after this, and d twice.
     assert_eq!(fill(&mut queue, 100, 3), ["d", "bbbb", "cc", "aa"]);
-    assert_eq!(fill(&mut queue, 100, 3), Vec::<String>::new());
+    assert_eq!(fill(&mut queue, 100, 3), ["d"]);
     assert!(queue.is_empty());
 }
 
@@ -149,11 +149,14 @@ impl Naive {
             if entry.2.len() + PART_OVERHEAD <= room {
                 room -= entry.2.len() + PART_OVERHEAD;
                 entry.0 += 1;
-                taken.push(entry.2.clone());
+                taken.push((entry.1, entry.2.clone()));
             }
         }
-        self.list.retain(|entry| entry.0 < transmits_max);
-        taken
+        // What was not sent now stays, however often it was sent before.
+        self.list.retain(|entry| {
+            entry.0 < transmits_max || taken.iter().all(|(id, _)| *id != entry.1)
+        });
+        taken.into_iter().map(|(_, bytes)| bytes).collect()
     }
 }
 

@@ -48,7 +48,7 @@ impl Membership {
     }
 
     /// What is to be spread and fits: peers first, as all else depends on knowing them.
-    fn riders(&mut self, room: usize) -> Vec<Bytes> {
+    pub(super) fn riders(&mut self, room: usize) -> Vec<Bytes> {
         let mut parts = Vec::new();
         if self.rumours.is_empty() && self.changes.is_empty() {
             return parts;
