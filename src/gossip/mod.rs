@@ -5,3 +5,4 @@
 //! everything over a stream. What the layer above wants spread (ring changes) rides along.
 
 pub mod message;
+pub mod wire;
