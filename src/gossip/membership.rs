@@ -59,9 +59,16 @@ pub enum Output {
         has_checksum: bool,
     },
     /// Send our half over a stream, take theirs and [`Membership::merge`] it.
-    PushPullWith { to: SocketAddr, is_join: bool },
+    PushPullWith {
+        to: SocketAddr,
+        is_join: bool,
+    },
     /// Ping over a stream until then; if it is answered, call [`Membership::stream_answered`].
-    StreamPing { to: SocketAddr, ping: Ping, until_ms: u64 },
+    StreamPing {
+        to: SocketAddr,
+        ping: Ping,
+        until_ms: u64,
+    },
     /// Somebody's broadcast for the layer above.
     User(Bytes),
     Joined(Peer),
@@ -79,7 +86,9 @@ pub enum Output {
 pub enum Warning {
     #[error("conflicting address for {name}: mine {ours}, theirs {theirs}")]
     NameConflict { name: String, ours: SocketAddr, theirs: SocketAddr },
-    #[error("alive message of {name} has protocol versions {versions:?}, which do not go with ours")]
+    #[error(
+        "alive message of {name} has protocol versions {versions:?}, which do not go with ours"
+    )]
     Versions { name: String, versions: [u8; 6] },
     #[error("no room for one more peer: {name}")]
     PeersFull { name: String },

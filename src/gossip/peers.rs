@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::{IteratorRandom, SliceRandom};
-use rand::RngExt;
 
 use crate::gossip::message::{PeerReport, PeerState, Versions};
 

@@ -41,7 +41,8 @@ impl Pulse {
         let is_due = self.interval_ms > 0 && now_ms >= self.next_ms;
         if is_due {
             let missed = (now_ms - self.next_ms) / self.interval_ms;
-            self.next_ms = self.next_ms.saturating_add((missed + 1).saturating_mul(self.interval_ms));
+            self.next_ms =
+                self.next_ms.saturating_add((missed + 1).saturating_mul(self.interval_ms));
         }
         is_due
     }

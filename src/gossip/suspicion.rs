@@ -28,9 +28,7 @@ pub struct Suspicions {
 pub fn least_ms(factor: u32, peers: usize, probe_interval_ms: u64) -> u64 {
     let scale = (peers.max(1) as f64).log10().max(1.0);
     // In thousandths, as memberlist counts it.
-    u64::from(factor)
-        .saturating_mul((scale * 1000.0) as u64)
-        .saturating_mul(probe_interval_ms)
+    u64::from(factor).saturating_mul((scale * 1000.0) as u64).saturating_mul(probe_interval_ms)
         / 1000
 }
 
@@ -41,8 +39,8 @@ impl Suspicion {
 
     /// Another one suspects it too. Whether that is news, to be passed on.
     pub fn confirm(&mut self, from: &str) -> bool {
-        let is_news = self.confirmations() < self.wanted
-            && self.voices.iter().all(|voice| voice != from);
+        let is_news =
+            self.confirmations() < self.wanted && self.voices.iter().all(|voice| voice != from);
         if is_news {
             self.voices.push(from.to_owned());
         }

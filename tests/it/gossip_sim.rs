@@ -190,10 +190,7 @@ fn rounds_until(
             return world.now_ms().saturating_sub(from_ms) / ROUND_MS;
         };
         let rounds = world.now_ms().saturating_sub(from_ms) / ROUND_MS;
-        assert!(
-            rounds < rounds_max,
-            "seed {seed}: after {rounds} rounds {difference}\n{plan:?}"
-        );
+        assert!(rounds < rounds_max, "seed {seed}: after {rounds} rounds {difference}\n{plan:?}");
         world.run_for(ROUND_MS);
     }
 }

@@ -153,9 +153,8 @@ impl Naive {
             }
         }
         // What was not sent now stays, however often it was sent before.
-        self.list.retain(|entry| {
-            entry.0 < transmits_max || taken.iter().all(|(id, _)| *id != entry.1)
-        });
+        self.list
+            .retain(|entry| entry.0 < transmits_max || taken.iter().all(|(id, _)| *id != entry.1));
         taken.into_iter().map(|(_, bytes)| bytes).collect()
     }
 }
@@ -169,8 +168,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let push = (0..3u8, prop::collection::vec(0..5u8, 0..4), 0..6u64, 1..40usize)
         .prop_map(|(key, names, version, len)| Step::Push { key, names, version, len });
-    let fill = (0..120usize, 1..5u32)
-        .prop_map(|(room, transmits_max)| Step::Fill { room, transmits_max });
+    let fill =
+        (0..120usize, 1..5u32).prop_map(|(room, transmits_max)| Step::Fill { room, transmits_max });
     prop_oneof![3 => push, 1 => fill]
 }
 

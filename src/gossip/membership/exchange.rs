@@ -72,9 +72,8 @@ impl Membership {
 
     /// Everybody must speak what all who are alive understand.
     fn check_versions(&self, reports: &[PeerReport]) -> Result<(), Incompatible> {
-        let theirs = reports.iter().map(|report| {
-            (report.name.as_str(), report.state, report.versions.0)
-        });
+        let theirs =
+            reports.iter().map(|report| (report.name.as_str(), report.state, report.versions.0));
         let ours = self.peers.iter().map(|peer| (&*peer.name, peer.state, Some(peer.versions)));
         let all = || theirs.clone().chain(ours.clone());
         for kind in &KINDS {

@@ -149,7 +149,8 @@ impl Membership {
         let sequence = self.next_sequence();
         // Who is unwell waits longer for the others; not for the direct answer, which waiting
         // does not make more likely.
-        let until_ms = now_ms.saturating_add(self.awareness.stretch(self.settings.probe_interval_ms));
+        let until_ms =
+            now_ms.saturating_add(self.awareness.stretch(self.settings.probe_interval_ms));
         let timeout_ms = now_ms.saturating_add(self.settings.probe_timeout_ms);
         self.probe = Some(Probe {
             sequence,

@@ -270,7 +270,11 @@ fn who_leaves_says_so_and_is_not_called_back() {
     member.leave(10);
     assert_eq!(state(&member, "us"), (PeerState::Left, 1));
     assert_eq!(queued(&mut member), [dead("us", 1, "us")]);
-    hear(&mut member, Message::Alive(Alive { name: "us".into(), addr: addr(0), ..alive(0, 5) }), 10);
+    hear(
+        &mut member,
+        Message::Alive(Alive { name: "us".into(), addr: addr(0), ..alive(0, 5) }),
+        10,
+    );
     hear(&mut member, suspect("us", 5, "p1"), 10);
     hear(&mut member, dead("us", 5, "p1"), 10);
     assert_eq!(state(&member, "us"), (PeerState::Left, 1));

@@ -6,16 +6,33 @@ use rand::{RngExt, SeedableRng};
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// So much of all packets is lost, and they take up to so long, so that they overtake.
-    Weather { loss: f64, delay_max_ms: u64, for_ms: u64 },
+    Weather {
+        loss: f64,
+        delay_max_ms: u64,
+        for_ms: u64,
+    },
     /// Members whose number leaves no rest by `cut + 1` cannot reach the others.
-    Partition { cut: u64, for_ms: u64 },
+    Partition {
+        cut: u64,
+        for_ms: u64,
+    },
     /// Gone without a word, and back at another address under the same name.
-    Restart { member: usize, is_graceful: bool },
+    Restart {
+        member: usize,
+        is_graceful: bool,
+    },
     /// Gone without a word, for good.
-    Crash { member: usize },
-    Leave { member: usize },
+    Crash {
+        member: usize,
+    },
+    Leave {
+        member: usize,
+    },
     /// Does nothing for a while; what arrives waits.
-    Freeze { member: usize, for_ms: u64 },
+    Freeze {
+        member: usize,
+        for_ms: u64,
+    },
     Newcomer,
 }
 

@@ -11,21 +11,57 @@ use rand::rngs::SmallRng;
 
 /// Something that happens at its time.
 pub enum Event {
-    Packet { from: SocketAddr, to: SocketAddr, messages: Vec<Message> },
+    Packet {
+        from: SocketAddr,
+        to: SocketAddr,
+        messages: Vec<Message>,
+    },
     /// A full exchange reaches the side that was called, and its answer the one that called.
-    Called { from: SocketAddr, to: SocketAddr, half: Half },
-    Answered { to: SocketAddr, half: Half },
-    StreamPing { from: SocketAddr, to: SocketAddr, ping: Ping, until_ms: u64 },
-    StreamPong { to: SocketAddr, sequence: u32, until_ms: u64 },
+    Called {
+        from: SocketAddr,
+        to: SocketAddr,
+        half: Half,
+    },
+    Answered {
+        to: SocketAddr,
+        half: Half,
+    },
+    StreamPing {
+        from: SocketAddr,
+        to: SocketAddr,
+        ping: Ping,
+        until_ms: u64,
+    },
+    StreamPong {
+        to: SocketAddr,
+        sequence: u32,
+        until_ms: u64,
+    },
     /// The member of that number, in that life, has something to do.
-    Wake { member: usize, life: u32 },
-    Beat { member: usize, life: u32 },
-    Rejoin { member: usize, life: u32 },
+    Wake {
+        member: usize,
+        life: u32,
+    },
+    Beat {
+        member: usize,
+        life: u32,
+    },
+    Rejoin {
+        member: usize,
+        life: u32,
+    },
     /// The end of a graceful goodbye, whether all has been said or not.
-    Stop { member: usize, life: u32 },
-    Start { member: usize },
+    Stop {
+        member: usize,
+        life: u32,
+    },
+    Start {
+        member: usize,
+    },
     Fault(usize),
-    Thaw { member: usize },
+    Thaw {
+        member: usize,
+    },
     Heal,
     Clear,
 }

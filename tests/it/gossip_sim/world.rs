@@ -219,7 +219,8 @@ impl<P: Payload> World<P> {
             | Event::Answered { to, .. }
             | Event::StreamPing { to, .. }
             | Event::StreamPong { to, .. } => self.arrive(to, event),
-            Event::Stop { .. } | Event::Wake { .. } | Event::Beat { .. } | Event::Rejoin { .. } => {}
+            Event::Stop { .. } | Event::Wake { .. } | Event::Beat { .. } | Event::Rejoin { .. } => {
+            }
         }
     }
 
@@ -382,8 +383,11 @@ impl<P: Payload> World<P> {
     /// As a name service tells it: two of those who run.
     fn rejoin(&mut self, at: usize) {
         let life = self.members[at].life;
-        let others: Vec<SocketAddr> =
-            self.running().map(|member| member.addr).filter(|a| *a != self.members[at].addr).collect();
+        let others: Vec<SocketAddr> = self
+            .running()
+            .map(|member| member.addr)
+            .filter(|a| *a != self.members[at].addr)
+            .collect();
         if !others.is_empty() && !self.members[at].is_frozen {
             let two: Vec<SocketAddr> =
                 (0..2).map(|_| others[self.rng.random_range(0..others.len())]).collect();
@@ -553,8 +557,8 @@ impl<P: Payload> Member<P> {
 impl Half {
     fn bytes(&self) -> u64 {
         // What a report takes as MessagePack, with its field names.
-        (self.reports.iter().map(|report| 90 + report.name.len()).sum::<usize>()
-            + self.state.len()) as u64
+        (self.reports.iter().map(|report| 90 + report.name.len()).sum::<usize>() + self.state.len())
+            as u64
     }
 }
 

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use super::*;
 
 /// Something said of peer 1, whom we know alive at 1.
-fn said(kinds: &'static [u8], incarnations: std::ops::Range<u32>) -> impl Strategy<Value = Message> {
+fn said(
+    kinds: &'static [u8],
+    incarnations: std::ops::Range<u32>,
+) -> impl Strategy<Value = Message> {
     (prop::sample::select(kinds), incarnations, 2..5u16).prop_map(|(kind, incarnation, voice)| {
         let voice = format!("p{voice}");
         match kind {
@@ -22,19 +25,21 @@ fn anything() -> impl Strategy<Value = Message> {
     let incarnation = prop_oneof![0..6u32, Just(u32::MAX - 1)];
     let name = prop::sample::select(vec!["us", "p1", "p2", "p3", "p4", ""]);
     let from = prop::sample::select(vec!["us", "p1", "p2", "stranger"]);
-    (0..6u8, incarnation, name, from, 0..6u16).prop_map(|(kind, incarnation, name, from, number)| {
-        let (name, from): (String, String) = (name.into(), from.into());
-        match kind {
-            0 | 1 => Message::Alive(Alive { name, ..alive(number, incarnation) }),
-            2 => suspect(&name, incarnation, &from),
-            3 => dead(&name, incarnation, &from),
-            4 => Message::Ping(Ping { sequence: incarnation, target: name, source: None }),
-            _ => Message::Ack(crate::gossip::message::Ack {
-                sequence: incarnation,
-                payload: Bytes::new(),
-            }),
-        }
-    })
+    (0..6u8, incarnation, name, from, 0..6u16).prop_map(
+        |(kind, incarnation, name, from, number)| {
+            let (name, from): (String, String) = (name.into(), from.into());
+            match kind {
+                0 | 1 => Message::Alive(Alive { name, ..alive(number, incarnation) }),
+                2 => suspect(&name, incarnation, &from),
+                3 => dead(&name, incarnation, &from),
+                4 => Message::Ping(Ping { sequence: incarnation, target: name, source: None }),
+                _ => Message::Ack(crate::gossip::message::Ack {
+                    sequence: incarnation,
+                    payload: Bytes::new(),
+                }),
+            }
+        },
+    )
 }
 
 fn told(messages: &[Message]) -> (PeerState, u32) {
