@@ -36,7 +36,7 @@ use rand::rngs::SmallRng;
 use crate::gossip::awareness::Awareness;
 use crate::gossip::broadcasts::{About, Broadcasts, PART_OVERHEAD, TooBig};
 use crate::gossip::message::{Message, PeerState, Ping, Source};
-use crate::gossip::peers::{Peer, Peers};
+use crate::gossip::peers::{NAME_BYTES_MAX, Peer, Peers};
 use crate::gossip::probe::{Probe, Relays};
 use crate::gossip::schedule::{self, Pulse};
 use crate::gossip::settings::Settings;
@@ -325,6 +325,11 @@ impl Membership {
     fn name(&self) -> Arc<str> {
         Arc::clone(&self.peers.us().name)
     }
+}
+
+/// A stranger's name as far as a log should show it.
+fn cut(name: &str) -> String {
+    name.chars().take(NAME_BYTES_MAX).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 pub mod awareness;
 pub mod broadcasts;
+pub mod joining;
 pub mod membership;
 pub mod message;
 pub mod peers;

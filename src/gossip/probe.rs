@@ -37,7 +37,8 @@ pub struct Relay {
     /// As the one who asked counts.
     pub sequence: u32,
     pub reply_to: SocketAddr,
-    pub reply_name: Option<String>,
+    /// Whether the one who asked checks checksums.
+    pub has_checksum: bool,
     pub wants_nack: bool,
 }
 
@@ -102,7 +103,7 @@ mod tests {
 
     fn relay(sequence: u32) -> Relay {
         let reply_to = "10.0.0.1:7946".parse().unwrap();
-        Relay { sequence, reply_to, reply_name: None, wants_nack: true }
+        Relay { sequence, reply_to, has_checksum: false, wants_nack: true }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::gossip::broadcasts::About;
-use crate::gossip::membership::{Membership, Output, VERSIONS, Warning};
+use crate::gossip::membership::{Membership, Output, VERSIONS, Warning, cut};
 use crate::gossip::message::{Alive, Dead, Message, PeerState, Suspect, Versions};
 use crate::gossip::peers::{META_BYTES_MAX, NAME_BYTES_MAX, Peer};
 use crate::gossip::suspicion::{self, Suspicion};
@@ -30,7 +30,7 @@ impl Membership {
         }
         let versions = alive.versions.0.unwrap_or_default();
         if !speaks_with_us(versions) {
-            return self.warn(Warning::Versions { name: alive.name, versions });
+            return self.warn(Warning::Versions { name: cut(&alive.name), versions });
         }
         if alive.addr.port() == 0 {
             // Members of the first protocol name no port; all use the same one.
@@ -59,7 +59,7 @@ impl Membership {
 
     pub(super) fn suspect(&mut self, suspect: &Suspect, now_ms: u64) {
         let Some(known) = self.peers.get(&suspect.name) else { return };
-        if suspect.incarnation < known.incarnation {
+        if suspect.incarnation < known.incarnation || suspect.from.len() > NAME_BYTES_MAX {
             return;
         }
         if let Some(suspicion) = self.suspicions.get_mut(&suspect.name) {
@@ -88,7 +88,7 @@ impl Membership {
 
     pub(super) fn dead(&mut self, dead: &Dead, now_ms: u64) {
         let Some(known) = self.peers.get(&dead.name) else { return };
-        if dead.incarnation < known.incarnation {
+        if dead.incarnation < known.incarnation || dead.from.len() > NAME_BYTES_MAX {
             return;
         }
         let name = Arc::clone(&known.name);
@@ -162,8 +162,7 @@ impl Membership {
             && alive.meta.len() <= META_BYTES_MAX;
         if !is_sane || !self.peers.insert(peer.clone(), &mut self.rng) {
             self.counts.peers_refused += 1;
-            let name = alive.name.chars().take(NAME_BYTES_MAX).collect();
-            return self.warn(Warning::PeersFull { name });
+            return self.warn(Warning::PeersFull { name: cut(&alive.name) });
         }
         self.believe_alive(&peer, alive, now_ms);
     }

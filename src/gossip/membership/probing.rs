@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::gossip::membership::{Membership, Output, Warning};
+use crate::gossip::membership::{Membership, Output, Warning, cut};
 use crate::gossip::message::{Ack, IndirectPing, Message, Nack, PeerState, Ping, Suspect};
 use crate::gossip::peers::Peer;
 use crate::gossip::probe::{Probe, Relay};
@@ -53,10 +53,11 @@ impl Membership {
         if target_addr.port() == 0 {
             target_addr.set_port(self.settings.addr.port());
         }
+        let source = request.source.as_ref();
         let relay = Relay {
             sequence: request.sequence,
-            reply_to: request.source.as_ref().map_or(from, |source| source.addr),
-            reply_name: request.source.map(|source| source.name),
+            reply_to: source.map_or(from, |source| source.addr),
+            has_checksum: self.checks(source.map(|source| source.name.as_str())),
             wants_nack: request.wants_nack,
         };
         let until_ms = now_ms.saturating_add(self.settings.probe_timeout_ms);
@@ -70,19 +71,18 @@ impl Membership {
     }
 
     pub(super) fn hear_ack(&mut self, sequence: u32, now_ms: u64) {
-        if self.probe.as_ref().is_some_and(|probe| probe.sequence == sequence) {
-            // The time may be over, and only the tick not be there yet.
-            let is_late = self.probe.as_ref().is_some_and(|probe| now_ms > probe.until_ms);
-            if !is_late {
+        if let Some(probe) = self.probe.as_ref().filter(|probe| probe.sequence == sequence) {
+            if now_ms <= probe.until_ms {
                 self.awareness.improve();
-                self.end_probe(now_ms);
+            } else {
+                // It did answer, and nobody has judged yet: it is us who come late.
+                self.awareness.worsen(1);
             }
-            return;
+            return self.end_probe(now_ms);
         }
         if let Some(relay) = self.relays.take(sequence) {
-            let has_checksum = self.checks(relay.reply_name.as_deref());
             let ack = Ack { sequence: relay.sequence, payload: Bytes::new() };
-            self.send(relay.reply_to, has_checksum, &Message::Ack(ack));
+            self.send(relay.reply_to, relay.has_checksum, &Message::Ack(ack));
         }
     }
 
@@ -97,9 +97,8 @@ impl Membership {
     pub(super) fn end_relays(&mut self, now_ms: u64) {
         while let Some(relay) = self.relays.take_over(now_ms) {
             if relay.wants_nack {
-                let has_checksum = self.checks(relay.reply_name.as_deref());
                 let nack = Nack { sequence: relay.sequence };
-                self.send(relay.reply_to, has_checksum, &Message::Nack(nack));
+                self.send(relay.reply_to, relay.has_checksum, &Message::Nack(nack));
             }
         }
     }
@@ -245,7 +244,7 @@ impl Membership {
         // Old members name no target.
         let is_ours = target.is_empty() || self.peers.is_us(target);
         if !is_ours {
-            self.warn(Warning::NotForUs { from, target: target.to_owned() });
+            self.warn(Warning::NotForUs { from, target: cut(target) });
         }
         is_ours
     }

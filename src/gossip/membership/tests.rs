@@ -221,6 +221,11 @@ fn who_speaks_another_protocol_or_has_no_name_is_not_taken_in() {
     assert_eq!((member.peers.len(), member.counts().peers_refused), (1, 3));
     hear(&mut member, Message::Alive(alive(1, 0)), 0);
     assert_eq!(member.peers.len(), 1, "no life begins with 0");
+
+    // Nor are accusers kept whose names have no end.
+    hear(&mut member, suspect("us", 9, &long), 0);
+    hear(&mut member, dead("us", 9, &long), 0);
+    assert_eq!(state(&member, "us"), (PeerState::Alive, 1));
 }
 
 #[test]

@@ -97,6 +97,16 @@ fn who_answers_nobody_is_suspected_and_silent_helpers_speak_against_us() {
 }
 
 #[test]
+fn an_answer_that_waited_while_we_were_stopped_saves_the_peer_and_counts_against_us() {
+    let (mut member, start_ms) = probing(3);
+    let (_, ping) = ping(&mut member);
+    hear(&mut member, ack(ping.sequence), start_ms + 60_000);
+    member.tick(start_ms + 60_000);
+    assert_eq!(state(&member, &ping.target).0, PeerState::Alive);
+    assert_eq!((member.suspicions.len(), member.health_score()), (0, 1));
+}
+
+#[test]
 fn alone_with_one_other_its_silence_counts_a_little_against_us() {
     let (mut member, start_ms) = probing(1);
     member.tick(start_ms + 2_000);
