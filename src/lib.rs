@@ -36,6 +36,7 @@ pub mod units;
 
 pub mod clients;
 pub mod front_door;
+pub mod gossip;
 pub mod limits;
 pub mod ratelimit;
 pub mod ring;

@@ -64,6 +64,9 @@ const LAYERS: &[(&str, Layer)] = &[
     ("clients", Core),
     ("clients/peers", Reach),
     ("front_door", Core),
+    ("gossip", Core),
+    ("gossip/discovery", Reach),
+    ("gossip/transport", Reach),
     ("wire", Formats),
     ("clock", Reach),
     ("tls", Reach),
@@ -93,6 +96,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("clients/peers", "clock"),
     ("clients/peers", "tls"),
     ("clients/peers", "upstream"),
+    ("gossip/transport", "tls"),
     ("ring/kv", "tls"),
     ("upstream", "tls"),
 ];
