@@ -27,6 +27,7 @@ use crate::ring::lifecycle::{
 use crate::ring::merge::Change;
 use crate::ring::model::{InstanceState, RingModel};
 
+pub(crate) use settings::host_name;
 pub use settings::settings;
 
 /// Unix milliseconds. A value, so that tests can turn it with tokio's paused time.

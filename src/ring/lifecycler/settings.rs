@@ -46,7 +46,7 @@ fn outward_address() -> String {
     choose().map_or_else(|_| Ipv4Addr::LOCALHOST.to_string(), |addr| addr.ip().to_string())
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
         "" => std::env::var("HOSTNAME").unwrap_or_else(|_| "localhost".to_owned()),

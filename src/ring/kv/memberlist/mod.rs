@@ -15,6 +15,7 @@
 //! nor while a ring is encoded or decoded.
 
 pub mod client;
+pub mod gossiping;
 pub mod history;
 pub mod merge;
 pub mod metrics;
@@ -245,6 +246,11 @@ impl GossipedStore {
     /// Takes what is to be told out of the outbox, oldest first.
     pub fn take_broadcasts(&self) -> Vec<Broadcast> {
         self.outbox().take()
+    }
+
+    /// Whether anything is to be told that was not taken yet.
+    pub fn has_broadcasts(&self) -> bool {
+        !self.outbox().is_empty()
     }
 
     /// Waits until there is something to be told. Cancel-safe, and for one waiter.

@@ -1,0 +1,149 @@
+//! Streams: full exchanges with another member, and pings where packets do not get through.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Shared;
+use crate::gossip::membership::Incompatible;
+use crate::gossip::message::{Ping, PushPull};
+use crate::gossip::transport::{Connection, DialError, Refusal, Stream};
+use crate::gossip::wire::stream::{self, Decoder, StreamError, StreamMessage};
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// Why an exchange came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExchangeError {
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("the connection broke: {0}")]
+    Broke(#[from] io::Error),
+    #[error(transparent)]
+    Unreadable(#[from] StreamError),
+    #[error("it ended before its message did")]
+    CutOff,
+    #[error("it says: {0}")]
+    Refused(String),
+    #[error("its answer is none")]
+    NoAnswer,
+    #[error(transparent)]
+    Incompatible(#[from] Incompatible),
+    #[error("not done within {} ms", .0.as_millis())]
+    Timeout(Duration),
+}
+
+impl Shared {
+    /// Sends our half, and takes theirs.
+    pub(super) async fn exchange(&self, to: SocketAddr, is_join: bool) -> Result<(), ExchangeError> {
+        let wait = self.stream_timeout;
+        let exchanging = async {
+            let mut connection = self.transport.dial_stream(to, wait).await?;
+            let ours = StreamMessage::PushPull(self.our_half(is_join));
+            let bytes = stream::encode(&ours, Some(&self.label.label), self.is_compressed);
+            connection.write_all(&bytes).await?;
+            match read_message(&mut connection, Decoder::answer()).await? {
+                StreamMessage::PushPull(theirs) => self.take_half(theirs),
+                StreamMessage::Error(text) => Err(ExchangeError::Refused(text)),
+                _ => Err(ExchangeError::NoAnswer),
+            }
+        };
+        timeout(wait, exchanging).await.unwrap_or(Err(ExchangeError::Timeout(wait)))
+    }
+
+    /// Answers a stream that another member has opened.
+    pub(super) async fn serve(self: Arc<Self>, stream: Stream) {
+        let Stream { peer, connection } = stream;
+        match timeout(self.stream_timeout, self.answer(peer, connection)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(ExchangeError::Unreadable(error))) => {
+                self.transport.strangers().refuse(Refusal::of_stream(&error), peer, &error);
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "a member's stream failed"),
+            Err(_) => tracing::debug!(%peer, "a member's stream took too long"),
+        }
+    }
+
+    async fn answer(&self, peer: SocketAddr, mut connection: Connection) -> Result<(), ExchangeError> {
+        let reading = read_message(&mut connection, Decoder::opened(self.label.clone()));
+        let answer = match reading.await? {
+            StreamMessage::PushPull(theirs) => {
+                // Ours goes first: they are not to be told what they have just said.
+                let ours = StreamMessage::PushPull(self.our_half(theirs.join));
+                let bytes = stream::encode(&ours, None, self.is_compressed);
+                connection.write_all(&bytes).await?;
+                connection.finish().await?;
+                return self.take_half(theirs);
+            }
+            StreamMessage::User(bytes) => {
+                self.store.receive(bytes);
+                return Ok(());
+            }
+            StreamMessage::Ping(ping) => {
+                let ack = self.with_machine(|machine, _| machine.answer_stream_ping(peer, &ping));
+                ack.map(StreamMessage::Ack).ok_or(ExchangeError::NoAnswer)?
+            }
+            StreamMessage::Error(text) => return Err(ExchangeError::Refused(text)),
+            StreamMessage::Ack(_) => return Err(ExchangeError::NoAnswer),
+        };
+        connection.write_all(&stream::encode(&answer, None, self.is_compressed)).await?;
+        Ok(connection.finish().await?)
+    }
+
+    /// Pings over a stream; the machine hears of an answer only.
+    pub(super) async fn ping(self: Arc<Self>, to: SocketAddr, ping: Ping, until: Instant) {
+        let sequence = ping.sequence;
+        let pinging = async {
+            let wait = until.saturating_duration_since(Instant::now());
+            let mut connection = self.transport.dial_stream(to, wait).await?;
+            let bytes = stream::encode(&StreamMessage::Ping(ping), Some(&self.label.label), false);
+            connection.write_all(&bytes).await?;
+            read_message(&mut connection, Decoder::answer()).await
+        };
+        match timeout_at(until, pinging).await {
+            Ok(Ok(StreamMessage::Ack(ack))) if ack.sequence == sequence => {
+                self.with_machine(|machine, _| machine.stream_answered(sequence));
+            }
+            Ok(Ok(_)) => tracing::debug!(%to, "a member answered another ping than ours"),
+            Ok(Err(error)) => tracing::debug!(%to, %error, "a ping over a stream failed"),
+            Err(_) => tracing::debug!(%to, "a ping over a stream was not answered in time"),
+        }
+    }
+
+    fn our_half(&self, join: bool) -> PushPull {
+        let peers = self.machine().reports();
+        PushPull { join, peers, user_state: self.store.local_state() }
+    }
+
+    /// What it says of peers first: if we cannot understand each other, nothing of it counts.
+    fn take_half(&self, theirs: PushPull) -> Result<(), ExchangeError> {
+        let PushPull { peers, user_state, .. } = theirs;
+        self.with_machine(|machine, now_ms| machine.merge(peers, now_ms))?;
+        if !user_state.is_empty() {
+            self.store.merge_remote_state(user_state);
+        }
+        Ok(())
+    }
+}
+
+async fn read_message(
+    connection: &mut Connection,
+    mut decoder: Decoder,
+) -> Result<StreamMessage, ExchangeError> {
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        if let Some(message) = decoder.next()? {
+            return Ok(message);
+        }
+        let read = connection.read(&mut piece).await?;
+        if read == 0 {
+            return Err(ExchangeError::CutOff);
+        }
+        decoder.push(&piece[..read]);
+    }
+}
