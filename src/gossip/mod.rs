@@ -5,6 +5,7 @@
 //! everything over a stream. What the layer above wants spread (ring changes) rides along.
 
 pub mod config;
+pub mod discovery;
 pub mod message;
 pub mod metrics;
 pub mod transport;
