@@ -328,3 +328,77 @@ impl Seed {
         (is_good && !lacks_port).then(|| Self { lookup, host: host.to_owned(), port })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_work() {
+        let config = MemberlistConfig::default();
+        assert_eq!(config.validate(), Ok(()));
+        assert_eq!(config.transport.listen_on(), Ok(vec![Ipv4Addr::UNSPECIFIED.into()]));
+        assert_eq!(config.advertised(), Ok(None));
+        assert!(config.label_rule().expect("empty").is_verified);
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_by_their_flag() {
+        let check = |change: fn(&mut MemberlistConfig), text: &str| {
+            let mut config = MemberlistConfig::default();
+            change(&mut config);
+            let error = config.validate().expect_err(text);
+            assert!(error.to_string().contains(text), "{error}");
+        };
+        check(|config| config.cluster_label = "x".repeat(256), "-memberlist.cluster-label");
+        check(|config| config.advertise_addr = "host".into(), "-memberlist.advertise-addr has");
+        check(
+            |config| {
+                config.advertise_addr = "10.0.0.1".into();
+                config.advertise_port = 0;
+            },
+            "-memberlist.advertise-port",
+        );
+        check(
+            |config| config.transport.bind_addr = vec!["eth0".into()],
+            "-memberlist.bind-addr has",
+        );
+        check(|config| config.transport.bind_addr = vec!["::".into(); 17], "17 times; 16");
+        check(|config| config.stream_timeout = Millis(0), "-memberlist.stream-timeout");
+        check(|config| config.gossip_interval = Millis(0), "-memberlist.gossip-interval");
+        check(|config| config.pull_push_interval = Millis(0), "-memberlist.pullpush-interval");
+        check(|config| config.gossip_nodes = 0, "-memberlist.gossip-nodes");
+        check(|config| config.retransmit_factor = 0, "-memberlist.retransmit-factor");
+        check(
+            |config| config.min_join_backoff = Millis::from_secs(61),
+            "-memberlist.min-join-backoff is 1m1s",
+        );
+        check(|config| config.join_members = vec!["dnssd+x:1".into()], "-memberlist.join has");
+        check(|config| config.message_history_buffer_bytes = usize::MAX, "history-buffer-bytes");
+        check(|config| config.transport.tls_cert_path = "c".into(), "go together");
+        check(|config| config.transport.tls_enabled = true, "-memberlist.tls-enabled needs");
+        check(|config| config.transport.tls_verify_peers = true, "needs -memberlist.tls-enabled");
+    }
+
+    #[test]
+    fn members_to_join_are_written_in_four_ways() {
+        let check = |given: &str, expect: Option<(Lookup, &str, Option<u16>)>| {
+            let expect =
+                expect.map(|(lookup, host, port)| Seed { lookup, host: host.into(), port });
+            assert_eq!(Seed::parse(given), expect, "{given}");
+        };
+        check("a:7946", Some((Lookup::Host, "a", Some(7946))));
+        check(" a.b ", Some((Lookup::Host, "a.b", None)));
+        check("10.0.0.1", Some((Lookup::Host, "10.0.0.1", None)));
+        check("fd00::1", Some((Lookup::Host, "fd00::1", None)));
+        check("[fd00::1]", Some((Lookup::Host, "fd00::1", None)));
+        check("[fd00::1]:5", Some((Lookup::Host, "fd00::1", Some(5))));
+        check("dns+ring.svc:7946", Some((Lookup::Dns, "ring.svc", Some(7946))));
+        check("dnsdualstack+ring:1", Some((Lookup::Dns, "ring", Some(1))));
+        check("dnssrv+_gossip._tcp.ring", Some((Lookup::Service, "_gossip._tcp.ring", None)));
+        check("dnssrvnoa+_g._tcp.ring:9", Some((Lookup::Service, "_g._tcp.ring", Some(9))));
+        for wrong in ["", "dns+ring", "a:0", "a:65536", "a:b", "a b", "x+a:1", ":1", "http://a:1"] {
+            check(wrong, None);
+        }
+    }
+}

@@ -10,6 +10,7 @@
 pub mod awareness;
 pub mod broadcasts;
 pub mod config;
+pub mod discovery;
 pub mod membership;
 pub mod message;
 pub mod metrics;
