@@ -14,6 +14,7 @@ mod edges;
 mod error;
 mod following;
 mod front_door;
+mod gossip;
 mod ingester_ring;
 mod member;
 mod membership;
@@ -44,8 +45,6 @@ use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
 use crate::limits::reload::{ReloadStatusReader, Reloader};
 use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
-use crate::ring::kv::requests::RequestDurations;
-use crate::ring::kv::stores::Stores;
 use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::{self, Watcher};
 use crate::server::Drained;
@@ -67,6 +66,7 @@ use certificates::Certificates;
 use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
+use gossip::Gossip;
 use member::{Joining, Member};
 use membership::{Membership, follow_own_state};
 use query_gate::Queries;
@@ -89,19 +89,31 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
     match config.target {
         Target::All | Target::Ingester => {
             let app = App::start(config).await?;
-            stop.await;
-            app.stop().await
+            let ended = until(stop, app.gossip.failed()).await;
+            app.stop().await.and(ended)
         }
         Target::Distributor => {
             let gate = WriteGate::start(config).await?;
-            stop.await;
-            gate.stop().await
+            let ended = until(stop, gate.gossip_failed()).await;
+            gate.stop().await.and(ended)
         }
         Target::QueryFrontend => {
             let gate = QueryGate::start(config).await?;
-            stop.await;
-            gate.stop().await
+            let ended = until(stop, gate.gossip_failed()).await;
+            gate.stop().await.and(ended)
         }
+    }
+}
+
+/// Ends as asked, or because the process cannot go on.
+async fn until(
+    stop: impl Future<Output = ()>,
+    failed: impl Future<Output = AppError>,
+) -> Result<(), AppError> {
+    // Both arms only wait.
+    tokio::select! {
+        () = stop => Ok(()),
+        error = failed => Err(error),
     }
 }
 
@@ -120,6 +132,7 @@ pub struct App {
     config: Arc<Config>,
     lifecycler: Option<Lifecycler>,
     watcher: Watcher,
+    gossip: Gossip,
     health: HealthSwitch,
     /// How long the end is announced by health checks before it begins.
     announce: Duration,
@@ -160,7 +173,7 @@ impl App {
         let http_address = local(&http_listener, config.server.http_address()?)?;
         let grpc_address = local(&grpc_listener, config.server.grpc_address()?)?;
 
-        let stores = Stores::new(RequestDurations::register(&registry)?);
+        let (gossip, stores) = Gossip::start(&config, clock, &registry).await?;
         let membership = Membership::new(&config, grpc_address.port(), clock, &stores)?;
         let ring = Arc::new(Ring::new(membership.ring_settings(&config), RING_LAST_GOOD_MS));
         let ingester = Arc::new(Ingester::new(Parts {
@@ -280,6 +293,7 @@ impl App {
         };
         let ready = readiness.clone();
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
+        let ready = gossip.noted(ready);
         let calls = distributor.as_ref();
         let door = registry.clone();
         let http_edge = HttpEdge {
@@ -298,7 +312,10 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
         });
-        let router = http::router(http_edge, pages.merge(distributor_pages).merge(query_pages));
+        let router = http::router(
+            http_edge,
+            pages.merge(distributor_pages).merge(query_pages).merge(gossip.pages()),
+        );
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
@@ -332,6 +349,7 @@ impl App {
             config: Arc::clone(&config),
             lifecycler,
             watcher,
+            gossip,
             health,
             announce: match upstream {
                 Some(_) => config.ingester.drain_announce_period.as_duration(),
@@ -382,6 +400,7 @@ impl App {
             tracing::warn!(%error, "our entry in the ring was not put in order");
         }
         self.watcher.stop().await;
+        self.gossip.stop().await;
         let passes = self.passes;
         // A pass ends within one tenant's turn.
         let _ = tokio::task::spawn_blocking(move || passes.join()).await?;

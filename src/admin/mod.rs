@@ -11,6 +11,7 @@ mod answer;
 pub mod clients;
 pub mod ha_tracker;
 mod index;
+pub mod memberlist;
 mod mode;
 mod ring;
 mod services;

@@ -107,7 +107,7 @@ fn start_ha_tracker(
         true => config.kvstore.kv(),
         false => KvConfig::default(),
     };
-    let kv = means.stores.client(&store, "distributor-hatracker")?;
+    let kv = means.stores.elections(&store, "distributor-hatracker")?;
     let (tracker, driver) = HaTracker::new(config, kv, means.registry)?;
     if let Some(driver) = driver {
         let mut drain = means.drain.clone();

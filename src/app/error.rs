@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::budgets::SecretError;
 use super::front_door::SaltError;
@@ -9,6 +10,7 @@ use crate::clients::Gates;
 use crate::clients::config::ClientIdentityConfigError;
 use crate::limits::reload::ReloadError;
 use crate::ring::kv::KvSetupError;
+use crate::ring::kv::memberlist::gossiping::{GossipError, JoinFailed};
 use crate::server::config::ServerConfigError;
 use crate::store::StoreError;
 use crate::tls::TlsError;
@@ -41,7 +43,13 @@ pub enum AppError {
     HttpUpstream(#[from] HttpUpstreamStartError),
     #[error(transparent)]
     Ingesters(#[from] IngestersStartError),
-    #[error("the {gates} ring needs a store that can be written: inmemory, etcd or consul")]
+    #[error("cannot take part in the gossip of -memberlist.*")]
+    Gossip(#[from] GossipError),
+    #[error(transparent)]
+    Join(Arc<JoinFailed>),
+    #[error(
+        "the {gates} ring needs a store that can be written: inmemory, etcd, consul or memberlist"
+    )]
     GateRingReadOnly { gates: Gates },
     #[error(transparent)]
     Downstream(#[from] DownstreamStartError),

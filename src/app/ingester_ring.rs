@@ -34,7 +34,7 @@ impl IngesterRing {
     ) -> Result<Self, AppError> {
         let config_of_ring = &config.ingester.lifecycler.ring;
         let store = &config_of_ring.kvstore;
-        let kv = stores.client(store, "ingester-ring")?;
+        let kv = stores.ring(store, "ingester-ring")?;
         let settings = RingSettings {
             replication_factor: config_of_ring.replication_factor,
             zone_awareness_enabled: config_of_ring.zone_awareness_enabled,

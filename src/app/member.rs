@@ -107,7 +107,7 @@ impl Member {
         let life = config.lifecycler();
         let settings = lifecycler::settings(&life, grpc_port);
         let store = &life.ring.kvstore;
-        let kv = stores.client(store, kind.kv_ring)?;
+        let kv = stores.ring(store, kind.kv_ring)?;
         if !kv.is_writable() {
             return Err(AppError::GateRingReadOnly { gates: kind.gates });
         }
@@ -244,7 +244,7 @@ mod tests {
     async fn one_process_is_in_both_rings() {
         let mut config = Config::default();
         let registry = Registry::new();
-        let stores = Stores::new(RequestDurations::register(&registry).expect("new"));
+        let stores = Stores::new(RequestDurations::register(&registry).expect("new"), None);
         let clock = Clock::start();
         fn joining<'a>(
             config: &'a Config,

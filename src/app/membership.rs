@@ -54,7 +54,7 @@ impl Membership {
         let lifecycler = &config.ingester.lifecycler;
         let tokens_file = &lifecycler.tokens_file_path;
         let store = &lifecycler.ring.kvstore;
-        let kv = stores.client(store, "ingester-ring")?;
+        let kv = stores.ring(store, "ingester-ring")?;
         Ok(Self {
             kv,
             key: lifecycler.ring.kvstore.key(INGESTER_RING),

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tower::Service as _;
 
 use super::certificates::Certificates;
+use super::gossip::Gossip;
 use super::member::{Joining, Member};
 use super::readiness::ring_note;
 use super::{
@@ -29,8 +30,6 @@ use crate::config::{Config, Target};
 use crate::exposition::{AtScrape, Families};
 use crate::frontend::{AskFn, Frontend, Parts, shared};
 use crate::limits::Overrides;
-use crate::ring::kv::requests::RequestDurations;
-use crate::ring::kv::stores::Stores;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{GrpcEdge, HealthSwitch};
@@ -54,6 +53,7 @@ pub struct QueryGate {
     pub budgets: Option<Budgets>,
     config: Arc<Config>,
     queries: Queries,
+    gossip: Gossip,
     drainer: Drainer,
     /// Ends with the drain: servers, the reader of the runtime file, health checks, the canary.
     tasks: JoinSet<()>,
@@ -108,7 +108,7 @@ impl QueryGate {
         };
         let grpc_address = grpc_listener.as_ref().map(|(address, _)| *address);
 
-        let stores = Stores::new(RequestDurations::register(&registry)?);
+        let (gossip, stores) = Gossip::start(&config, clock, &registry).await?;
         let member = Member::join_query_gates(Joining {
             config: &config,
             grpc_port: grpc_address.map_or(server.grpc_listen_port, |one| one.port()),
@@ -137,7 +137,8 @@ impl QueryGate {
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
-        let ready = readiness(member.as_ref(), clock);
+        let ready = gossip.noted(readiness(member.as_ref(), clock));
+        let pages = pages.merge(gossip.pages());
         let pages = pages.merge(queries::router(query_edge(&config, &frontend, &room)?));
         let door = registry.clone();
         let edge = http::HttpEdge {
@@ -164,7 +165,22 @@ impl QueryGate {
             to = config.frontend.downstream.url.as_str(), "started; look at /ready and /metrics"
         );
         let queries = Queries { member, budgets: budgets.clone() };
-        Ok(Self { http_address, grpc_address, frontend, budgets, config, queries, drainer, tasks })
+        Ok(Self {
+            http_address,
+            grpc_address,
+            frontend,
+            budgets,
+            config,
+            queries,
+            gossip,
+            drainer,
+            tasks,
+        })
+    }
+
+    /// Ends when the process is not to go on without others.
+    pub(super) fn gossip_failed(&self) -> impl Future<Output = AppError> + use<> {
+        self.gossip.failed()
     }
 
     /// Leaves the ring, answers what is under way, and ends everything that was started.
@@ -173,6 +189,7 @@ impl QueryGate {
         self.drainer.start();
         while self.tasks.join_next().await.is_some() {}
         self.queries.stop().await;
+        self.gossip.stop().await;
         tracing::info!("stopped");
         Ok(())
     }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::certificates::Certificates;
 use super::distributors::{Started, Ticking, start_distributor};
+use super::gossip::Gossip;
 use super::ingester_ring::IngesterRing;
 use super::member::{Joining, Member};
 use super::readiness::ring_note;
@@ -24,8 +25,6 @@ use crate::distributor::fan_out::FanOut;
 use crate::distributor::{Distributor, RingSink, Sink};
 use crate::exposition::{AtScrape, Families};
 use crate::ring::Ring;
-use crate::ring::kv::requests::RequestDurations;
-use crate::ring::kv::stores::Stores;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
 use crate::server::grpc::{GrpcEdge, HealthSwitch};
@@ -50,6 +49,7 @@ pub struct WriteGate {
     pub budgets: Option<Budgets>,
     /// Where writes go to the ring's ingesters.
     ingesters: Option<IngesterRing>,
+    gossip: Gossip,
     drainer: Drainer,
     /// Ends with the drain: the server, the reader of the runtime file, the upkeep.
     tasks: JoinSet<()>,
@@ -93,7 +93,7 @@ impl WriteGate {
             }
         };
 
-        let stores = Stores::new(RequestDurations::register(&registry)?);
+        let (gossip, stores) = Gossip::start(&config, clock, &registry).await?;
         let grpc_port = grpc_address.map_or(config.server.grpc_listen_port, |one| one.port());
         let joining =
             Joining { config: &config, grpc_port, clock, registry: &registry, stores: &stores };
@@ -122,7 +122,8 @@ impl WriteGate {
             }
         }
         let ring = ingesters.as_ref().map(|ingesters| Arc::clone(ingesters.ring()));
-        let ready = readiness(member.as_ref(), ring, clock);
+        let ready = gossip.noted(readiness(member.as_ref(), ring, clock));
+        pages = pages.merge(gossip.pages());
         let room = room(&config);
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
@@ -166,9 +167,15 @@ impl WriteGate {
             member,
             budgets,
             ingesters,
+            gossip,
             drainer,
             tasks,
         })
+    }
+
+    /// Ends when the process is not to go on without others.
+    pub(super) fn gossip_failed(&self) -> impl Future<Output = AppError> + use<> {
+        self.gossip.failed()
     }
 
     /// Leaves the ring, answers what is under way, and ends everything that was started.
@@ -187,6 +194,7 @@ impl WriteGate {
         if let Some(ingesters) = self.ingesters {
             ingesters.stop().await;
         }
+        self.gossip.stop().await;
         tracing::info!("stopped");
         Ok(())
     }

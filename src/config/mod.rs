@@ -135,7 +135,7 @@ pub enum ConfigError {
     Distributor(#[from] DistributorConfigError),
     #[error(
         "-target=distributor has nobody to send to: set -distributor.upstream-url, or -ring.store \
-         to etcd, consul, file or http, where the ingesters' ring is"
+         to etcd, consul, memberlist, file or http, where the ingesters' ring is"
     )]
     NoWayOn,
     #[error("-distributor.upstream-url is for -target=distributor; this target stores by itself")]

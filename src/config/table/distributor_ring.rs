@@ -9,7 +9,7 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "distributor.ring.store",
             "distributor.ring.kvstore.store",
-            "Where the distributors' ring is kept: inmemory (this process), etcd or consul.",
+            "Where the distributors' ring is kept: inmemory (this process), etcd, consul or memberlist.",
         ),
         flag(
             "distributor.ring.prefix",

@@ -9,7 +9,7 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "frontend.ring.store",
             "frontend.ring.kvstore.store",
-            "Where the query gates' ring is kept: inmemory (this process), etcd or consul.",
+            "Where the query gates' ring is kept: inmemory (this process), etcd, consul or memberlist.",
         ),
         flag(
             "frontend.ring.prefix",

@@ -24,7 +24,7 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "distributor.ha-tracker.store",
             "distributor.ha_tracker.kvstore.store",
-            "Where elected replicas are kept: inmemory (this process), etcd or consul.",
+            "Where elected replicas are kept: inmemory (this process), etcd, consul or memberlist.",
         ),
         flag(
             "distributor.ha-tracker.prefix",

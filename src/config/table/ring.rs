@@ -9,7 +9,7 @@ pub(super) const FLAGS: Group = Group {
         flag(
             "ring.store",
             "ingester.lifecycler.ring.kvstore.store",
-            "Where the ring is kept: inmemory (this process), etcd, consul, or read only: file, http.",
+            "Where the ring is kept: inmemory (this process), etcd, consul, memberlist, or read only: file, http.",
         ),
         flag(
             "ring.prefix",

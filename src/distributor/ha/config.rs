@@ -40,6 +40,8 @@ pub enum HaStoreKind {
     InMemory,
     Etcd,
     Consul,
+    /// The gossip that rings are on; see the `memberlist:` block.
+    Memberlist,
 }
 
 /// Why a `ha_tracker:` block cannot be used.
@@ -85,6 +87,7 @@ impl HaKvConfig {
                 HaStoreKind::InMemory => KvStoreKind::InMemory,
                 HaStoreKind::Etcd => KvStoreKind::Etcd,
                 HaStoreKind::Consul => KvStoreKind::Consul,
+                HaStoreKind::Memberlist => KvStoreKind::Memberlist,
             },
             prefix: self.prefix.clone(),
             etcd: self.etcd.clone(),

@@ -34,6 +34,8 @@ pub enum KvStoreKind {
     Consul,
     /// Read only: the `/ring` page of a Cortex process, asked for again and again.
     Http,
+    /// The gossip that all of this process' rings share; see the `memberlist:` block.
+    Memberlist,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -199,7 +201,7 @@ impl KvConfig {
     /// What the store in use needs; the blocks of the others are not looked at.
     pub fn validate(&self) -> Result<(), KvConfigError> {
         match self.store {
-            KvStoreKind::InMemory => Ok(()),
+            KvStoreKind::InMemory | KvStoreKind::Memberlist => Ok(()),
             KvStoreKind::File => self.file.validate(),
             KvStoreKind::Etcd => self.etcd.validate(),
             KvStoreKind::Consul => self.consul.validate(),

@@ -137,6 +137,8 @@ pub enum KvSetupError {
     Token,
     #[error("the store's address holds characters that no request can carry")]
     Path,
+    #[error("the store is on gossip, which this process takes no part in")]
+    NoGossip,
 }
 
 impl KvClient {
@@ -158,6 +160,7 @@ impl KvClient {
             KvStoreKind::Etcd => Self::Etcd(EtcdKv::new(&config.etcd, requests("etcd"))?),
             KvStoreKind::Consul => Self::Consul(ConsulKv::new(&config.consul, requests("consul"))?),
             KvStoreKind::Http => Self::Http(HttpKv::new(&config.http, requests("http"))?),
+            KvStoreKind::Memberlist => return Err(KvSetupError::NoGossip),
         })
     }
 

@@ -40,7 +40,11 @@ pub(super) enum ExchangeError {
 
 impl Shared {
     /// Sends our half, and takes theirs.
-    pub(super) async fn exchange(&self, to: SocketAddr, is_join: bool) -> Result<(), ExchangeError> {
+    pub(super) async fn exchange(
+        &self,
+        to: SocketAddr,
+        is_join: bool,
+    ) -> Result<(), ExchangeError> {
         let wait = self.stream_timeout;
         let exchanging = async {
             let mut connection = self.transport.dial_stream(to, wait).await?;
@@ -69,7 +73,11 @@ impl Shared {
         }
     }
 
-    async fn answer(&self, peer: SocketAddr, mut connection: Connection) -> Result<(), ExchangeError> {
+    async fn answer(
+        &self,
+        peer: SocketAddr,
+        mut connection: Connection,
+    ) -> Result<(), ExchangeError> {
         let reading = read_message(&mut connection, Decoder::opened(self.label.clone()));
         let answer = match reading.await? {
             StreamMessage::PushPull(theirs) => {

@@ -1,0 +1,201 @@
+//! `/memberlist`: the gossip as Cortex shows it, with its members, keys and messages.
+//!
+//! The parameters are Cortex's: `viewKey` and `viewMsg`, each with a `format`, and `downloadKey`.
+//! Dropping the kept messages changes something, so unlike Cortex's it takes a form.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::get;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use super::{FORM_BYTES_MAX, answer};
+use crate::go_text::Rfc3339Ms;
+use crate::gossip::message::PeerState;
+use crate::ring::kv::memberlist::gossiping::GossipView;
+use crate::ring::kv::memberlist::page::{Format, KeyView, MessageView, ViewError};
+
+/// Most members, keys and messages that the page shows of each.
+const ROWS_MAX: usize = 10_000;
+/// Pages made at once: a ring of 600 members is encoded for some of them.
+const PAGES_AT_ONCE_MAX: usize = 2;
+
+const PATH: &str = "/memberlist";
+
+#[derive(Clone)]
+struct Page {
+    gossip: GossipView,
+    permits: Arc<Semaphore>,
+}
+
+#[derive(Serialize, Template)]
+#[template(path = "memberlist.html", config = "src/admin/askama.toml")]
+struct MemberlistPage {
+    health_score: u32,
+    members: Vec<MemberRow>,
+    keys: Vec<KeyRow>,
+    received: Vec<MessageRow>,
+    sent: Vec<MessageRow>,
+    #[serde(skip)]
+    hidden: usize,
+}
+
+#[derive(Serialize)]
+struct MemberRow {
+    name: String,
+    address: String,
+    state: &'static str,
+}
+
+#[derive(Serialize)]
+struct KeyRow {
+    /// As a parameter takes it.
+    #[serde(skip)]
+    parameter: String,
+    #[serde(flatten)]
+    key: KeyView,
+}
+
+#[derive(Serialize)]
+struct MessageRow {
+    at: String,
+    #[serde(flatten)]
+    message: MessageView,
+}
+
+pub fn router(gossip: GossipView) -> Router {
+    let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+    Router::new()
+        .route(PATH, get(show).post(drop_messages))
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
+        .with_state(Page { gossip, permits })
+}
+
+async fn show(
+    State(page): State<Page>,
+    Query(parameters): Query<Vec<(String, String)>>,
+    headers: HeaderMap,
+) -> Response {
+    let json = answer::wants_json(&headers);
+    let Page { gossip, permits } = page;
+    answer::made(permits, move || {
+        let value = |name: &str| {
+            parameters.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
+        };
+        let format = Format::from_name(value("format").unwrap_or_default());
+        let store = gossip.store();
+        if let Some(key) = value("viewKey") {
+            return text(store.view_key(key, format));
+        }
+        if let Some(id) = value("viewMsg") {
+            return match id.parse() {
+                Ok(id) => text(store.view_message(id, format)),
+                Err(_) => answer::error(400, "viewMsg is the number of a message"),
+            };
+        }
+        if let Some(key) = value("downloadKey") {
+            return download(&gossip, key);
+        }
+        answer::either(json, &MemberlistPage::new(&gossip))
+    })
+    .await
+}
+
+async fn drop_messages(State(page): State<Page>, request: Request) -> Response {
+    if answer::is_from_other_site(request.headers()) {
+        return answer::refused_to_other_site();
+    }
+    match answer::form_value(request, "deleteMessages").await {
+        Ok(Some(asked)) if asked == "true" => {
+            page.gossip.store().delete_messages();
+            Redirect::to(PATH).into_response()
+        }
+        Ok(_) => answer::error(400, "deleteMessages=true drops the kept messages"),
+        Err(response) => response,
+    }
+}
+
+fn text(shown: Result<String, ViewError>) -> Response {
+    match shown {
+        Ok(text) => answer::with_type(StatusCode::OK, answer::TEXT, text),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &ViewError) -> Response {
+    let status = match error {
+        ViewError::NoValue | ViewError::NoMessage | ViewError::NoCodec => 404,
+        ViewError::Decode(_) | ViewError::Encode(_) => 500,
+    };
+    answer::error(status, &error.to_string())
+}
+
+fn download(gossip: &GossipView, key: &str) -> Response {
+    match gossip.store().download(key) {
+        Err(error) => refused(&error),
+        Ok(download) => {
+            let disposition = format!("attachment; filename={}", download.filename);
+            let mut response = download.bytes.into_response();
+            let headers = response.headers_mut();
+            // A key that no header can carry is another member's doing; the bytes are told.
+            if let Ok(disposition) = HeaderValue::from_str(&disposition) {
+                headers.insert(header::CONTENT_DISPOSITION, disposition);
+            }
+            let bytes = HeaderValue::from_static("application/octet-stream");
+            headers.insert(header::CONTENT_TYPE, bytes);
+            response
+        }
+    }
+}
+
+impl MemberlistPage {
+    fn new(gossip: &GossipView) -> Self {
+        let store = gossip.store().view();
+        let peers = gossip.peers();
+        let rows = [peers.len(), store.keys.len(), store.received.len(), store.sent.len()];
+        let message =
+            |message: MessageView| MessageRow { at: Rfc3339Ms(message.at_ms).to_string(), message };
+        Self {
+            health_score: gossip.health_score(),
+            members: peers
+                .into_iter()
+                .take(ROWS_MAX)
+                .map(|peer| MemberRow {
+                    name: peer.name,
+                    address: peer.address.to_string(),
+                    state: state_name(peer.state),
+                })
+                .collect(),
+            keys: store.keys.into_iter().take(ROWS_MAX).map(KeyRow::new).collect(),
+            received: store.received.into_iter().take(ROWS_MAX).map(message).collect(),
+            sent: store.sent.into_iter().take(ROWS_MAX).map(message).collect(),
+            hidden: rows.into_iter().map(|count| count.saturating_sub(ROWS_MAX)).sum(),
+        }
+    }
+
+    /// With the name that stands above them.
+    fn messages(&self) -> [(&'static str, &Vec<MessageRow>); 2] {
+        [("Received messages", &self.received), ("Sent messages", &self.sent)]
+    }
+}
+
+impl KeyRow {
+    fn new(key: KeyView) -> Self {
+        let parameter = form_urlencoded::byte_serialize(key.key.as_bytes()).collect();
+        Self { parameter, key }
+    }
+}
+
+fn state_name(state: PeerState) -> &'static str {
+    match state {
+        PeerState::Alive => "alive",
+        PeerState::Suspect => "suspect",
+        PeerState::Dead => "dead",
+        PeerState::Left => "left",
+    }
+}

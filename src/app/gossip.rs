@@ -1,0 +1,102 @@
+//! The gossip, where a ring of this process is kept on it: one for all of them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use prometheus::Registry;
+
+use super::{AppError, edges};
+use crate::admin;
+use crate::clock::Clock;
+use crate::config::{Config, Target};
+use crate::distributor::ha::HaStoreKind;
+use crate::exposition::{AtScrape, Families};
+use crate::ring::config::KvStoreKind;
+use crate::ring::kv::memberlist::Metrics;
+use crate::ring::kv::memberlist::gossiping::{GossipView, Gossiping, Joined};
+use crate::ring::kv::requests::RequestDurations;
+use crate::ring::kv::stores::Stores;
+
+/// The stores of this process, and the gossip under some of them.
+pub(super) struct Gossip(Option<Gossiping>);
+
+impl Gossip {
+    /// Joins the gossip if one of our rings is on it.
+    pub(super) async fn start(
+        config: &Config,
+        clock: Clock,
+        registry: &Registry,
+    ) -> Result<(Self, Stores), AppError> {
+        let durations = RequestDurations::register(registry)?;
+        if !is_wanted(config) {
+            return Ok((Self(None), Stores::new(durations, None)));
+        }
+        let metrics = Metrics::register(registry)?;
+        let wall_clock = Arc::new(move || clock.now().unix_ms);
+        let gossiping = Gossiping::start(&config.memberlist, wall_clock, metrics).await?;
+        let view = gossiping.view();
+        let read = move |families: &mut Families| view.read_metrics(families);
+        registry.register(Box::new(AtScrape::new("memberlist_families", read)))?;
+        let stores = Stores::new(durations, Some(gossiping.store().clone()));
+        Ok((Self(Some(gossiping)), stores))
+    }
+
+    pub(super) fn view(&self) -> Option<GossipView> {
+        self.0.as_ref().map(Gossiping::view)
+    }
+
+    /// Cortex's page of it.
+    pub(super) fn pages(&self) -> Router {
+        self.view().map_or_else(Router::new, admin::memberlist::router)
+    }
+
+    /// `ready`, which also tells while nobody of the gossip was reached. That is no reason not to
+    /// be ready: the first member has nobody to reach, and others may reach us.
+    pub(super) fn noted(&self, ready: edges::Ready) -> edges::Ready {
+        let Some(view) = self.view() else { return ready };
+        Arc::new(move || {
+            let note = ready()?;
+            let reason = match view.joined() {
+                Joined::Yes => return Ok(note),
+                Joined::NotYet(reason) => reason,
+                Joined::Failed(failed) => failed.to_string(),
+            };
+            let of_gossip = format!("no member of the gossip was reached yet, the last: {reason}");
+            Ok(Some(note.into_iter().chain([of_gossip]).collect::<Vec<_>>().join("\n")))
+        })
+    }
+
+    /// Ends when the settings say that a process which reached nobody is to end.
+    pub(super) fn failed(&self) -> impl Future<Output = AppError> + use<> {
+        let view = self.view();
+        async move {
+            match view {
+                Some(view) => AppError::Join(view.join_failed().await),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// To be called last: our last words in the rings are told here.
+    pub(super) async fn stop(self) {
+        if let Some(gossiping) = self.0 {
+            gossiping.stop().await;
+        }
+    }
+}
+
+/// Whether a store that this process uses is on the gossip.
+fn is_wanted(config: &Config) -> bool {
+    let on_gossip = |store: KvStoreKind| store == KvStoreKind::Memberlist;
+    let ingesters = on_gossip(config.ingester.lifecycler.ring.kvstore.store);
+    let distributors = on_gossip(config.distributor.ring.kvstore.store);
+    let query_gates = on_gossip(config.frontend.ring.kvstore.store);
+    let tracker = &config.distributor.ha_tracker;
+    let elections = tracker.enable_ha_tracker && tracker.kvstore.store == HaStoreKind::Memberlist;
+    match config.target {
+        Target::All => ingesters || distributors || query_gates || elections,
+        Target::Ingester => ingesters,
+        Target::Distributor => ingesters || distributors || elections,
+        Target::QueryFrontend => query_gates,
+    }
+}
