@@ -200,9 +200,27 @@ fn go_rules(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<String>
             None if is_bool => "true".to_owned(),
             None => arguments.next().ok_or(ConfigError::MissingValue { flag: name })??,
         };
-        rewritten.push(format!("--{name}={value}"));
+        let argument = format!("--{name}={value}");
+        // A list that is given again goes on: Cortex's members to join are given one by one.
+        let opening = format!("--{name}=");
+        let before = rewritten.iter_mut().find(|before| before.starts_with(&opening));
+        match before.filter(|_| is_list(name) && !value.is_empty()) {
+            Some(before) if before.len() > opening.len() => {
+                before.push(',');
+                before.push_str(&value);
+            }
+            _ => rewritten.push(argument),
+        }
     }
     Ok(rewritten)
+}
+
+fn is_list(name: &str) -> bool {
+    let flag = flags::find(name);
+    flag.and_then(|flag| {
+        flags::at(&flags::default_tree(), flag.path).map(serde_json::Value::is_array)
+    })
+    .unwrap_or_default()
 }
 
 fn is_bool(flag: &flags::Flag) -> bool {

@@ -22,6 +22,7 @@ use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
 use crate::front_door::config::{FrontDoorConfig, FrontDoorConfigError};
 use crate::frontend::config::{FrontendConfig, FrontendConfigError};
+use crate::gossip::config::{MemberlistConfig, MemberlistConfigError};
 use crate::ingester::config::{IngesterConfig, IngesterConfigError};
 use crate::labels::NameScheme;
 use crate::limits::reload;
@@ -62,6 +63,8 @@ pub struct Config {
     /// What every tenant may, unless the runtime file says otherwise.
     pub limits: Limits,
     pub runtime_config: reload::Config,
+    /// How this process is a member of a gossip, where a ring is kept by one.
+    pub memberlist: MemberlistConfig,
     pub store: store::Config,
 }
 
@@ -158,6 +161,8 @@ pub enum ConfigError {
     #[error(transparent)]
     RuntimeConfig(#[from] reload::ConfigError),
     #[error(transparent)]
+    Memberlist(#[from] MemberlistConfigError),
+    #[error(transparent)]
     Store(#[from] store::ConfigError),
 }
 
@@ -196,6 +201,7 @@ impl Default for Config {
             front_door: FrontDoorConfig::default(),
             limits: Limits::default(),
             runtime_config: reload::Config::default(),
+            memberlist: MemberlistConfig::default(),
             store: store::Config::default(),
         }
     }
@@ -232,6 +238,7 @@ impl Config {
             active_series_metrics_enabled: true,
         })?;
         self.runtime_config.validate()?;
+        self.memberlist.validate()?;
         self.store.validate()?;
         Ok(())
     }

@@ -16,6 +16,7 @@ mod ha_tracker;
 mod ingester;
 mod ingester_client;
 mod limits;
+mod memberlist;
 mod otlp;
 mod owned_series;
 mod ring;
@@ -47,6 +48,7 @@ pub const FLAGS: &[Group] = &[
     front_door::FLAGS,
     ring::FLAGS,
     ring_stores::FLAGS,
+    memberlist::FLAGS,
     store::FLAGS,
 ];
 

@@ -108,6 +108,31 @@ fn every_kind_of_value_is_read_from_a_flag() {
 }
 
 #[test]
+fn a_list_that_is_given_again_goes_on() {
+    let config =
+        serve(&["-memberlist.join=a:1", "--memberlist.join", "b:2,c", "-memberlist.join=d"]);
+    assert_eq!(config.memberlist.join_members, ["a:1", "b:2", "c", "d"]);
+    let config = serve(&["-memberlist.join=", "-memberlist.join=a"]);
+    assert_eq!(config.memberlist.join_members, ["a"]);
+}
+
+#[test]
+fn a_gossip_is_told_under_cortexs_names() {
+    let text = "memberlist:\n  node_name: a\n  randomize_node_name: false\n  cluster_label: prod\n  \
+                bind_port: 7947\n  bind_addr: [10.0.0.1]\n  join_members:\n    - dns+ring:7947\n  \
+                pull_push_interval: 1m\n  tls_enabled: true\n  tls_cert_path: c\n  tls_key_path: k\n";
+    let Ok(Command::Serve(config)) = from_file(text, &["-memberlist.gossip-nodes=5"]) else {
+        panic!("a configuration");
+    };
+    let memberlist = config.memberlist;
+    assert_eq!((memberlist.gossip_nodes, memberlist.pull_push_interval.0), (5, 60_000));
+    assert_eq!((memberlist.transport.bind_port, memberlist.transport.tls_enabled), (7947, true));
+    assert_eq!(memberlist.seeds().len(), 1);
+    assert!(file_refused("memberlist:\n  bind_prot: 1\n").contains("memberlist.bind_port"));
+    assert!(refused(&["-memberlist.join=dns+a"]).contains("-memberlist.join has \"dns+a\""));
+}
+
+#[test]
 fn comparable_systems_names_set_the_same_keys() {
     let config = serve(&[
         "-ingester.track-ingester-owned-series=true",
