@@ -234,7 +234,7 @@ fn a_compound_tells_lengths_first() {
     ]
     .concat();
     let packets = packet(&parts, &Label::default(), false, false);
-    assert_eq!(packets, [expect.clone()]);
+    assert_eq!(packets, std::slice::from_ref(&expect));
     let opened = open_packet(&packets[0], &any_label()).expect("a packet");
     assert_eq!(opened.messages, [suspect(), alive()]);
 
@@ -348,7 +348,7 @@ fn read_stream(
 ) -> Result<Option<StreamMessage>, stream::StreamError> {
     for piece in bytes.chunks(piece) {
         decoder.push(piece);
-        if let Some(message) = decoder.next()? {
+        if let Some(message) = decoder.decode()? {
             return Ok(Some(message));
         }
     }
@@ -424,7 +424,7 @@ fn a_peer_without_an_address_is_left_out_of_an_exchange() {
     .concat();
     let mut decoder = Decoder::answer();
     decoder.push(&bytes);
-    let Ok(Some(StreamMessage::PushPull(state))) = decoder.next() else { panic!("an exchange") };
+    let Ok(Some(StreamMessage::PushPull(state))) = decoder.decode() else { panic!("an exchange") };
     assert_eq!(decoder.refused_peers(), 2);
     assert_eq!(state.peers.len(), 1);
     assert_eq!((&*state.peers[0].name, state.peers[0].state), ("b", PeerState::Suspect));
