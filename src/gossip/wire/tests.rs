@@ -321,6 +321,20 @@ fn compression_is_used_where_it_is_of_use() {
     assert_eq!(short, [SUSPECT]);
 }
 
+#[test]
+fn a_long_message_is_not_compressed_for_its_beginning() {
+    let mut state = exchange();
+    state.peers = vec![state.peers[0].clone(); 300];
+    let mut word = 1_u64;
+    let words = (0..20_000).flat_map(|_| {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (word >> 32).to_le_bytes().into_iter().take(4)
+    });
+    state.user_state = words.collect::<Vec<u8>>().into();
+    let message = StreamMessage::PushPull(state);
+    assert_eq!(stream::encode(&message, None, true), stream::encode(&message, None, false));
+}
+
 fn exchange() -> PushPull {
     let peer = |name: &str, ip: &str, meta: &'static [u8], incarnation, state| PeerReport {
         name: name.into(),
