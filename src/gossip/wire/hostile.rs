@@ -44,7 +44,7 @@ fn read(bytes: &[u8], piece: usize) -> Result<Option<StreamMessage>, StreamError
     for piece in bytes.chunks(piece) {
         decoder.push(piece);
         came += piece.len();
-        let read = decoder.next();
+        let read = decoder.decode();
         // A buffer may double as it grows.
         let unpacked = if bytes.contains(&kind::COMPRESSED) { stream::STREAM_BYTES_MAX } else { 0 };
         assert!(decoder.held_bytes() <= 2 * came + 128 + unpacked, "{}", decoder.held_bytes());

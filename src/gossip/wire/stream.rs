@@ -163,14 +163,14 @@ impl Decoder {
         Self { stage, input, wanted: 1, is_unpacked: false, refused_peers: 0 }
     }
 
-    /// Adds what has been read. Call `next` after each, with pieces of some ten kilobytes: it is
+    /// Adds what has been read. Call `decode` after each, with pieces of some ten kilobytes: it is
     /// what bounds the whole.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
     /// The message, once it is whole; `None` while more has to be read.
-    pub fn next(&mut self) -> Result<Option<StreamMessage>, StreamError> {
+    pub fn decode(&mut self) -> Result<Option<StreamMessage>, StreamError> {
         while self.input.len() >= self.wanted {
             let stage = std::mem::replace(&mut self.stage, Stage::Done);
             match self.step(stage) {

@@ -234,7 +234,7 @@ fn a_compound_tells_lengths_first() {
     ]
     .concat();
     let packets = packet(&parts, &Label::default(), false, false);
-    assert_eq!(packets, [expect.clone()]);
+    assert_eq!(packets, std::slice::from_ref(&expect));
     let opened = open_packet(&packets[0], &any_label()).expect("a packet");
     assert_eq!(opened.messages, [suspect(), alive()]);
 
@@ -321,6 +321,20 @@ fn compression_is_used_where_it_is_of_use() {
     assert_eq!(short, [SUSPECT]);
 }
 
+#[test]
+fn a_long_message_is_not_compressed_for_its_beginning() {
+    let mut state = exchange();
+    state.peers = vec![state.peers[0].clone(); 300];
+    let mut word = 1_u64;
+    let words = (0..20_000).flat_map(|_| {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (word >> 32).to_le_bytes().into_iter().take(4)
+    });
+    state.user_state = words.collect::<Vec<u8>>().into();
+    let message = StreamMessage::PushPull(state);
+    assert_eq!(stream::encode(&message, None, true), stream::encode(&message, None, false));
+}
+
 fn exchange() -> PushPull {
     let peer = |name: &str, ip: &str, meta: &'static [u8], incarnation, state| PeerReport {
         name: name.into(),
@@ -348,7 +362,7 @@ fn read_stream(
 ) -> Result<Option<StreamMessage>, stream::StreamError> {
     for piece in bytes.chunks(piece) {
         decoder.push(piece);
-        if let Some(message) = decoder.next()? {
+        if let Some(message) = decoder.decode()? {
             return Ok(Some(message));
         }
     }
@@ -424,7 +438,7 @@ fn a_peer_without_an_address_is_left_out_of_an_exchange() {
     .concat();
     let mut decoder = Decoder::answer();
     decoder.push(&bytes);
-    let Ok(Some(StreamMessage::PushPull(state))) = decoder.next() else { panic!("an exchange") };
+    let Ok(Some(StreamMessage::PushPull(state))) = decoder.decode() else { panic!("an exchange") };
     assert_eq!(decoder.refused_peers(), 2);
     assert_eq!(state.peers.len(), 1);
     assert_eq!((&*state.peers[0].name, state.peers[0].state), ("b", PeerState::Suspect));

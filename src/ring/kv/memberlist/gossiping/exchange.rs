@@ -145,7 +145,7 @@ async fn read_message(
 ) -> Result<StreamMessage, ExchangeError> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
-        if let Some(message) = decoder.next()? {
+        if let Some(message) = decoder.decode()? {
             return Ok(message);
         }
         let read = connection.read(&mut piece).await?;
