@@ -254,79 +254,104 @@ fn resolve_conflicts(ring: &mut RingModel, claimants: &BTreeSet<String>) {
 
 /// Tokens that more than one member claims, sorted.
 ///
-/// Sorting all tokens of a large ring would take most of a merge's time. Two bits for each slot
-/// that a token hashes to leave few suspects, and those are sorted.
+/// Sorting or hashing all tokens of a large ring would take most of a merge's time, and half of
+/// that in waiting for memory. So the circle is gone through part by part, which each member's
+/// sorted tokens allow, and in each part two bits for every slot that a token hashes to leave few
+/// suspects. Those are sorted.
 fn contested(ring: &RingModel, claimants: &BTreeSet<String>) -> Vec<Token> {
-    let is_claimant = |id: &String| claimants.contains(id);
-    let claimed = ring.instances.iter().filter(|(id, _)| is_claimant(id));
-    let claimed_len = claimed.clone().map(|(_, entry)| entry.tokens.len()).sum();
-    let (mut once, mut twice) = (Slots::new(claimed_len), Slots::new(claimed_len));
-    for token in claimed.flat_map(|(_, entry)| &entry.tokens) {
-        if once.has(*token) {
-            twice.set(*token);
-        } else {
-            once.set(*token);
+    let tokens_of = |claims: bool| {
+        let members = ring.instances.iter();
+        let members = members.filter(move |(id, _)| claimants.contains(*id) == claims);
+        members.map(|(_, entry)| &entry.tokens[..]).filter(|tokens| !tokens.is_empty())
+    };
+    let mut left: Vec<&[Token]> = tokens_of(true).collect();
+    let claimants_len = left.len();
+    left.extend(tokens_of(false));
+    let mut here: Vec<&[Token]> = Vec::with_capacity(left.len());
+    let (mut once, mut twice) = (Slots::new(), Slots::new());
+    let mut suspects: Vec<Token> = Vec::new();
+    let mut contested = Vec::new();
+    for part in 0..PARTS {
+        here.clear();
+        here.extend(left.iter_mut().map(|tokens| take_part(tokens, part)));
+        let (claimed, held) = here.split_at(claimants_len);
+        once.clear();
+        twice.clear();
+        for token in claimed.iter().copied().flatten() {
+            if once.has(*token) {
+                twice.set(*token);
+            } else {
+                once.set(*token);
+            }
         }
-    }
-    let others = ring.instances.iter().filter(|(id, _)| !is_claimant(id));
-    for token in others.flat_map(|(_, entry)| &entry.tokens) {
-        if once.has(*token) {
+        if once.is_empty {
+            continue;
+        }
+        for token in held.iter().copied().flatten().filter(|token| once.has(**token)) {
             twice.set(*token);
         }
+        if twice.is_empty {
+            continue;
+        }
+        suspects.clear();
+        let all = here.iter().copied().flatten().copied();
+        suspects.extend(all.filter(|token| twice.has(*token)));
+        suspects.sort_unstable();
+        let pairs = suspects.windows(2).filter(|pair| pair[0] == pair[1]);
+        contested.extend(pairs.map(|pair| pair[0]));
     }
-    if twice.is_empty() {
-        return Vec::new();
-    }
-    let all = ring.instances.values().flat_map(|entry| &entry.tokens).copied();
-    let mut suspects: Vec<Token> = all.filter(|token| twice.has(*token)).collect();
-    suspects.sort_unstable();
-    let pairs = suspects.windows(2).filter(|pair| pair[0] == pair[1]);
-    let mut contested: Vec<Token> = pairs.map(|pair| pair[0]).collect();
     contested.dedup();
     contested
 }
 
-/// A bit for each slot that tokens hash to.
+/// Parts of the circle, by a token's highest byte.
+const PARTS: u32 = 1 << 8;
+
+/// Splits off the tokens of a part, which come first.
+fn take_part<'t>(left: &mut &'t [Token], part: u32) -> &'t [Token] {
+    let end = left.iter().position(|token| token.0 >> 24 != part).unwrap_or(left.len());
+    let (here, rest) = left.split_at(end);
+    *left = rest;
+    here
+}
+
+/// A bit for each slot that tokens of a part hash to.
 struct Slots {
-    words: Vec<u64>,
-    /// The highest bits of the hash make the slot.
-    shift: u32,
+    words: Box<[u64; Self::LEN / 64]>,
     is_empty: bool,
 }
 
 impl Slots {
-    /// Slots for each token that is set: one in sixteen meets another by chance.
-    const EACH: usize = 16;
-    /// As many as fit the nearest cache; fewer would gain nothing.
-    const LEN_MIN: usize = 1 << 16;
-    /// As many as stay in the second cache; beyond that more suspects cost less.
-    const LEN_MAX: usize = 1 << 23;
+    /// 600 members with 512 tokens have 1200 in a part, of which one in fifty meets another by
+    /// chance. Two of these stay in the nearest cache.
+    const LEN: usize = 1 << 16;
 
-    fn new(tokens: usize) -> Self {
-        let wanted = tokens.saturating_mul(Self::EACH).clamp(Self::LEN_MIN, Self::LEN_MAX);
-        let len = wanted.next_power_of_two();
-        Self { words: vec![0; len / 64], shift: 32 - len.trailing_zeros(), is_empty: true }
+    fn new() -> Self {
+        Self { words: Box::new([0; Self::LEN / 64]), is_empty: true }
+    }
+
+    fn clear(&mut self) {
+        if !self.is_empty {
+            self.words.fill(0);
+            self.is_empty = true;
+        }
     }
 
     fn has(&self, token: Token) -> bool {
-        let slot = self.slot(token);
+        let slot = Self::slot(token);
         self.words[slot / 64] >> (slot % 64) & 1 == 1
     }
 
     fn set(&mut self, token: Token) {
-        let slot = self.slot(token);
+        let slot = Self::slot(token);
         self.words[slot / 64] |= 1 << (slot % 64);
         self.is_empty = false;
     }
 
-    fn is_empty(&self) -> bool {
-        self.is_empty
-    }
-
     /// Neighbouring tokens, as an operator may have set them, go to different slots.
-    fn slot(&self, token: Token) -> usize {
+    fn slot(token: Token) -> usize {
         const GOLDEN_RATIO: u32 = 0x9e37_79b1;
-        (token.0.wrapping_mul(GOLDEN_RATIO) >> self.shift) as usize
+        (token.0.wrapping_mul(GOLDEN_RATIO) >> 16) as usize
     }
 }
 
