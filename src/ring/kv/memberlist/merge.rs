@@ -254,98 +254,44 @@ fn resolve_conflicts(ring: &mut RingModel, claimants: &BTreeSet<String>) {
 
 /// Tokens that more than one member claims, sorted.
 ///
-/// Sorting or hashing all tokens of a large ring would take most of a merge's time, and half of
-/// that in waiting for memory. So the circle is gone through part by part, which each member's
-/// sorted tokens allow, and in each part two bits for every slot that a token hashes to leave few
-/// suspects. Those are sorted.
+/// A token of somebody else is a suspect if a bit says that it may be among the claimed ones; of
+/// few claimants these are few. The suspects are sorted.
 fn contested(ring: &RingModel, claimants: &BTreeSet<String>) -> Vec<Token> {
     let tokens_of = |claims: bool| {
         let members = ring.instances.iter();
         let members = members.filter(move |(id, _)| claimants.contains(*id) == claims);
-        members.map(|(_, entry)| &entry.tokens[..]).filter(|tokens| !tokens.is_empty())
+        members.flat_map(|(_, entry)| entry.tokens.iter().copied())
     };
-    let mut left: Vec<&[Token]> = tokens_of(true).collect();
-    let claimants_len = left.len();
-    left.extend(tokens_of(false));
-    let mut here: Vec<&[Token]> = Vec::with_capacity(left.len());
-    let (mut once, mut twice) = (Slots::new(), Slots::new());
-    let mut suspects: Vec<Token> = Vec::new();
-    let mut contested = Vec::new();
-    for part in 0..PARTS {
-        here.clear();
-        here.extend(left.iter_mut().map(|tokens| take_part(tokens, part)));
-        let (claimed, held) = here.split_at(claimants_len);
-        once.clear();
-        twice.clear();
-        for token in claimed.iter().copied().flatten() {
-            if once.has(*token) {
-                twice.set(*token);
-            } else {
-                once.set(*token);
-            }
-        }
-        if once.is_empty {
-            continue;
-        }
-        for token in held.iter().copied().flatten().filter(|token| once.has(**token)) {
-            twice.set(*token);
-        }
-        if twice.is_empty {
-            continue;
-        }
-        suspects.clear();
-        let all = here.iter().copied().flatten().copied();
-        suspects.extend(all.filter(|token| twice.has(*token)));
-        suspects.sort_unstable();
-        let pairs = suspects.windows(2).filter(|pair| pair[0] == pair[1]);
-        contested.extend(pairs.map(|pair| pair[0]));
-    }
+    let mut suspects: Vec<Token> = tokens_of(true).collect();
+    let mut slots = Slots::new();
+    suspects.iter().for_each(|token| slots.set(*token));
+    suspects.extend(tokens_of(false).filter(|token| slots.has(*token)));
+    suspects.sort_unstable();
+    let pairs = suspects.windows(2).filter(|pair| pair[0] == pair[1]);
+    let mut contested: Vec<Token> = pairs.map(|pair| pair[0]).collect();
     contested.dedup();
     contested
 }
 
-/// Parts of the circle, by a token's highest byte.
-const PARTS: u32 = 1 << 8;
-
-/// Splits off the tokens of a part, which come first.
-fn take_part<'t>(left: &mut &'t [Token], part: u32) -> &'t [Token] {
-    let end = left.iter().position(|token| token.0 >> 24 != part).unwrap_or(left.len());
-    let (here, rest) = left.split_at(end);
-    *left = rest;
-    here
-}
-
-/// A bit for each slot that tokens of a part hash to.
-struct Slots {
-    words: Box<[u64; Self::LEN / 64]>,
-    is_empty: bool,
-}
+/// A bit for each slot that tokens hash to.
+struct Slots(Box<[u64; Self::LEN / 64]>);
 
 impl Slots {
-    /// 600 members with 512 tokens have 1200 in a part, of which one in fifty meets another by
-    /// chance. Two of these stay in the nearest cache.
+    /// The tokens of one member take one in a hundred; as many as stay in the nearest cache.
     const LEN: usize = 1 << 16;
 
     fn new() -> Self {
-        Self { words: Box::new([0; Self::LEN / 64]), is_empty: true }
-    }
-
-    fn clear(&mut self) {
-        if !self.is_empty {
-            self.words.fill(0);
-            self.is_empty = true;
-        }
+        Self(Box::new([0; Self::LEN / 64]))
     }
 
     fn has(&self, token: Token) -> bool {
         let slot = Self::slot(token);
-        self.words[slot / 64] >> (slot % 64) & 1 == 1
+        self.0[slot / 64] >> (slot % 64) & 1 == 1
     }
 
     fn set(&mut self, token: Token) {
         let slot = Self::slot(token);
-        self.words[slot / 64] |= 1 << (slot % 64);
-        self.is_empty = false;
+        self.0[slot / 64] |= 1 << (slot % 64);
     }
 
     /// Neighbouring tokens, as an operator may have set them, go to different slots.
