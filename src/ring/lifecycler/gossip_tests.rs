@@ -260,6 +260,7 @@ async fn a_member_lives_and_leaves_in_sight_of_the_others() {
         let before_s = ring(&kv).await.instances["a"].timestamp_s;
         sleep(Duration::from_secs(6)).await;
         sees(&kv, "it heartbeats", |ring| ring.instances["a"].timestamp_s > before_s).await;
+        handle.set_state(Active).await.unwrap();
         member.leave().await;
         sees(&kv, "it leaves", |ring| ring.instances["a"].state == Leaving).await;
         member.stop().await.unwrap();

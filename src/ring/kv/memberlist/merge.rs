@@ -254,31 +254,18 @@ fn resolve_conflicts(ring: &mut RingModel, claimants: &BTreeSet<String>) {
 
 /// Tokens that more than one member claims, sorted.
 ///
-/// Sorting all tokens of a large ring would take most of a merge's time. Two bits for each slot
-/// that a token hashes to leave few suspects, and those are sorted.
+/// A token of somebody else is a suspect if a bit says that it may be among the claimed ones; of
+/// few claimants these are few. The suspects are sorted.
 fn contested(ring: &RingModel, claimants: &BTreeSet<String>) -> Vec<Token> {
-    let is_claimant = |id: &String| claimants.contains(id);
-    let claimed = ring.instances.iter().filter(|(id, _)| is_claimant(id));
-    let claimed_len = claimed.clone().map(|(_, entry)| entry.tokens.len()).sum();
-    let (mut once, mut twice) = (Slots::new(claimed_len), Slots::new(claimed_len));
-    for token in claimed.flat_map(|(_, entry)| &entry.tokens) {
-        if once.has(*token) {
-            twice.set(*token);
-        } else {
-            once.set(*token);
-        }
-    }
-    let others = ring.instances.iter().filter(|(id, _)| !is_claimant(id));
-    for token in others.flat_map(|(_, entry)| &entry.tokens) {
-        if once.has(*token) {
-            twice.set(*token);
-        }
-    }
-    if twice.is_empty() {
-        return Vec::new();
-    }
-    let all = ring.instances.values().flat_map(|entry| &entry.tokens).copied();
-    let mut suspects: Vec<Token> = all.filter(|token| twice.has(*token)).collect();
+    let tokens_of = |claims: bool| {
+        let members = ring.instances.iter();
+        let members = members.filter(move |(id, _)| claimants.contains(*id) == claims);
+        members.flat_map(|(_, entry)| entry.tokens.iter().copied())
+    };
+    let mut suspects: Vec<Token> = tokens_of(true).collect();
+    let mut slots = Slots::new();
+    suspects.iter().for_each(|token| slots.set(*token));
+    suspects.extend(tokens_of(false).filter(|token| slots.has(*token)));
     suspects.sort_unstable();
     let pairs = suspects.windows(2).filter(|pair| pair[0] == pair[1]);
     let mut contested: Vec<Token> = pairs.map(|pair| pair[0]).collect();
@@ -287,46 +274,30 @@ fn contested(ring: &RingModel, claimants: &BTreeSet<String>) -> Vec<Token> {
 }
 
 /// A bit for each slot that tokens hash to.
-struct Slots {
-    words: Vec<u64>,
-    /// The highest bits of the hash make the slot.
-    shift: u32,
-    is_empty: bool,
-}
+struct Slots(Box<[u64; Self::LEN / 64]>);
 
 impl Slots {
-    /// Slots for each token that is set: one in sixteen meets another by chance.
-    const EACH: usize = 16;
-    /// As many as fit the nearest cache; fewer would gain nothing.
-    const LEN_MIN: usize = 1 << 16;
-    /// As many as stay in the second cache; beyond that more suspects cost less.
-    const LEN_MAX: usize = 1 << 23;
+    /// The tokens of one member take one in a hundred; as many as stay in the nearest cache.
+    const LEN: usize = 1 << 16;
 
-    fn new(tokens: usize) -> Self {
-        let wanted = tokens.saturating_mul(Self::EACH).clamp(Self::LEN_MIN, Self::LEN_MAX);
-        let len = wanted.next_power_of_two();
-        Self { words: vec![0; len / 64], shift: 32 - len.trailing_zeros(), is_empty: true }
+    fn new() -> Self {
+        Self(Box::new([0; Self::LEN / 64]))
     }
 
     fn has(&self, token: Token) -> bool {
-        let slot = self.slot(token);
-        self.words[slot / 64] >> (slot % 64) & 1 == 1
+        let slot = Self::slot(token);
+        self.0[slot / 64] >> (slot % 64) & 1 == 1
     }
 
     fn set(&mut self, token: Token) {
-        let slot = self.slot(token);
-        self.words[slot / 64] |= 1 << (slot % 64);
-        self.is_empty = false;
-    }
-
-    fn is_empty(&self) -> bool {
-        self.is_empty
+        let slot = Self::slot(token);
+        self.0[slot / 64] |= 1 << (slot % 64);
     }
 
     /// Neighbouring tokens, as an operator may have set them, go to different slots.
-    fn slot(&self, token: Token) -> usize {
+    fn slot(token: Token) -> usize {
         const GOLDEN_RATIO: u32 = 0x9e37_79b1;
-        (token.0.wrapping_mul(GOLDEN_RATIO) >> self.shift) as usize
+        (token.0.wrapping_mul(GOLDEN_RATIO) >> 16) as usize
     }
 }
 

@@ -1,3 +1,5 @@
+//! Stores that tell each other directly, and what Cortex's own tests say of one.
+
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::history::Direction;

@@ -1,3 +1,5 @@
+//! The rules of the merge with numbers, and its laws.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! The rules of keys with numbers, and their books.
+
 use super::*;
 use crate::ring::kv::memberlist::value::Value;
 use crate::ring::model::{Instance, InstanceState, RingModel, Token};
