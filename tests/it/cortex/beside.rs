@@ -32,6 +32,8 @@ pub struct Setup {
     pub sidecar: Vec<String>,
     /// The distributor is on its own with its ingesters.
     pub without_sidecars: bool,
+    /// The ring is on gossip, Cortex's and ours, instead of in etcd.
+    pub is_gossiped: bool,
 }
 
 pub struct Beside {
@@ -41,6 +43,8 @@ pub struct Beside {
     distributor: Cortex,
     querier: Cortex,
     etcd: Etcd,
+    /// Where the distributor gossips, whom all others join.
+    seed: u16,
     dir: tempfile::TempDir,
 }
 
@@ -77,9 +81,10 @@ impl Setup {
         cortex_binary()?;
         let etcd = Etcd::start().await?;
         let dir = tempfile::tempdir().expect("a directory");
+        let seed = free_port();
         let start = |target: &str, more: &[String]| {
             let home = dir.path().join(target);
-            Cortex::start(&home, target, &etcd, &self, more)
+            Cortex::start(&home, target, &etcd, seed, &self, more)
         };
         let distributor = start("distributor", &self.distributor);
         let querier = start(
@@ -95,7 +100,7 @@ impl Setup {
         }
         let client = Client(distributor.http);
         let mut cluster =
-            Beside { pairs: Vec::new(), client, setup: self, distributor, querier, etcd, dir };
+            Beside { pairs: Vec::new(), client, setup: self, distributor, querier, etcd, seed, dir };
         cluster.grow_to(ingesters).await;
         Some(cluster)
     }
@@ -191,7 +196,7 @@ impl Beside {
     /// One more of Cortex's distributors.
     pub async fn start_distributor(&self, name: &str, more: &[String]) -> Cortex {
         let home = self.dir.path().join(name);
-        let distributor = Cortex::start(&home, "distributor", &self.etcd, &self.setup, more);
+        let distributor = Cortex::start(&home, "distributor", &self.etcd, self.seed, &self.setup, more);
         until("one more distributor is ready", async || is_ready(distributor.http).await).await;
         distributor
     }
@@ -267,6 +272,7 @@ impl Cortex {
         home: &std::path::Path,
         target: &str,
         etcd: &Etcd,
+        seed: u16,
         setup: &Setup,
         more: &[String],
     ) -> Self {
@@ -275,6 +281,11 @@ impl Cortex {
         let mut command = Command::new(cortex_binary().expect("looked for before"));
         command.current_dir(home).args(common(etcd, setup, http, free_port()));
         command.arg(format!("-target={target}")).args(cortex_flags()).args(more);
+        if setup.is_gossiped {
+            // The first of them is the seed.
+            let own = if target == "distributor" { seed } else { free_port() };
+            command.args(gossip_flags(own, seed));
+        }
         let _process = Process::spawn(&mut command, &home.join("log"));
         Self { http, _process }
     }
@@ -362,6 +373,9 @@ impl Pair {
             "-ingester.max-global-series-per-user=0".to_owned(),
             "-ingester.max-series-per-user=0".to_owned(),
         ]);
+        if setup.is_gossiped {
+            ingester_flags.extend(gossip_flags(free_port(), cluster.seed));
+        }
         ingester_flags.extend(setup.ingester.iter().cloned());
         let mut sidecar_flags = common(&cluster.etcd, setup, sidecar_http, sidecar_grpc);
         sidecar_flags.extend([
@@ -372,6 +386,9 @@ impl Pair {
             "-ingester.client-cleanup-period=1s".to_owned(),
             "-ingester.drain-announce-period=0s".to_owned(),
         ]);
+        if setup.is_gossiped {
+            sidecar_flags.extend(gossip_flags(free_port(), cluster.seed));
+        }
         sidecar_flags.extend(setup.sidecar.iter().cloned());
         Self {
             id,
@@ -488,6 +505,17 @@ fn common(etcd: &Etcd, setup: &Setup, http: u16, grpc: u16) -> Vec<String> {
     ]
 }
 
+/// The same for Cortex and for us; the last of a flag counts.
+pub fn gossip_flags(own: u16, seed: u16) -> Vec<String> {
+    vec![
+        "-ring.store=memberlist".to_owned(),
+        "-memberlist.bind-addr=127.0.0.1".to_owned(),
+        format!("-memberlist.bind-port={own}"),
+        format!("-memberlist.join=127.0.0.1:{seed}"),
+        "-memberlist.abort-if-join-fails=false".to_owned(),
+    ]
+}
+
 fn cortex_flags() -> Vec<String> {
     vec![
         "-distributor.ring.store=inmemory".to_owned(),
@@ -501,7 +529,7 @@ fn cortex_flags() -> Vec<String> {
     ]
 }
 
-async fn get(port: u16, path: &str, tenant: &str) -> std::io::Result<Answer> {
+pub async fn get(port: u16, path: &str, tenant: &str) -> std::io::Result<Answer> {
     let headers = [("Accept", "application/json"), ("X-Scope-OrgID", tenant)];
     let headers = if tenant.is_empty() { &headers[..1] } else { &headers };
     http(port, "GET", path, headers, b"").await

@@ -9,6 +9,7 @@ mod beside;
 mod budgets;
 pub mod cluster;
 mod gate;
+mod gossip;
 mod requests;
 mod sidecar;
 

@@ -71,6 +71,15 @@ async fn differing_settings_are_told(cluster: &mut Beside) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scale_up_refuses_nothing_once_the_limit_is_on_owned_series() {
+    scale_up(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scale_up_refuses_nothing_where_the_ring_is_on_gossip() {
+    scale_up(true).await;
+}
+
+async fn scale_up(is_gossiped: bool) {
     let _alone = ONE_AT_A_TIME.lock().await;
     let limits = tempfile::tempdir().expect("a directory");
     let file = |name: &str, limit: usize| {
@@ -84,6 +93,7 @@ async fn a_scale_up_refuses_nothing_once_the_limit_is_on_owned_series() {
         replication_factor: 1,
         ingester: vec![file("ingester.yaml", 3000)],
         sidecar: vec![file("sidecar.yaml", 0), "-ingester.max-global-series-per-user=3000".into()],
+        is_gossiped,
         ..Setup::default()
     };
     let Some(mut cluster) = setup.start(3).await else { return };

@@ -195,7 +195,7 @@ fn formatted(value: &Value, format: Format) -> String {
                 let json = InstanceJson {
                     addr: &entry.addr,
                     timestamp: entry.timestamp_s,
-                    state: entry.state as i64,
+                    state: entry.state.name(),
                     tokens: entry.tokens.iter().map(|token| token.0).collect(),
                     zone: &entry.zone,
                     registered_timestamp: entry.registered_timestamp_s,
