@@ -471,8 +471,8 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
         other => panic!("{arguments:?}: {other:?}"),
     };
     let top = ["clients", "top", "--tenant", "t"];
-    assert_eq!(kind(&top), Gates::Distributors);
-    assert_eq!(kind(&[&top[..], &["--kind=queries"]].concat()), Gates::QueryFrontends);
+    assert_eq!(kind(&top), None);
+    assert_eq!(kind(&[&top[..], &["--kind=queries"]].concat()), Some(Gates::QueryFrontends));
     assert!(refused(&[&top[..], &["--kind", "reads"]].concat()).contains("queries"));
     let own = ClientsAsk::Reset { client: String::new() };
     check(&["clients", "reset", "--tenant", "t", "--client", ""], own);
