@@ -80,7 +80,9 @@ impl KeyHasher {
         let tenant = &tenant[..tenant.len().min(TENANT_ID_BYTES_MAX)];
         let client = &client[..client.len().min(CLIENT_BYTES_MAX)];
         let hash = |bytes| xxh3_64_with_secret(bytes, &self.0[..]);
-        KeyHash(mixed(mixed(hash(tenant) ^ key.kind as u64).wrapping_add(hash(client))))
+        let placed_as = key.kind.placed_as() as u64;
+        let placed = mixed(mixed(hash(tenant) ^ placed_as).wrapping_add(hash(client)));
+        KeyHash(placed ^ key.kind.apart())
     }
 }
 
@@ -107,6 +109,23 @@ impl Kind {
         match self {
             Self::ClientQueries => true,
             Self::TenantWrites | Self::ClientWrites | Self::ClientQueryTries => false,
+        }
+    }
+
+    /// The kind that decides where on the ring it lies. A query is paid from two budgets of its
+    /// client, and one gate is to keep both: two owners are two to wait for, and two to lose.
+    fn placed_as(self) -> Self {
+        match self {
+            Self::ClientQueryTries => Self::ClientQueries,
+            other => other,
+        }
+    }
+
+    /// Bits below those of the ring that tell it from another kind in the same place.
+    fn apart(self) -> u64 {
+        match self {
+            Self::ClientQueryTries => 0x9e37_79b9,
+            Self::TenantWrites | Self::ClientWrites | Self::ClientQueries => 0,
         }
     }
 
@@ -171,6 +190,9 @@ mod tests {
         ];
         let distinct: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());
+        let places: std::collections::HashSet<_> = keys.iter().map(|key| key.on_ring()).collect();
+        assert_eq!(places.len(), keys.len() - 1, "queries and tries of a client have one owner");
+        assert_eq!(keys[1].on_ring(), keys[2].on_ring());
         let other = KeyHasher::new([7; KEY_SECRET_BYTES]);
         let key = Key { kind: Kind::ClientWrites, tenant: "a", client: "b" };
         assert_ne!(other.hash(key), keys[0], "the secret decides");

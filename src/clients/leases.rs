@@ -272,5 +272,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().expect("no panic under this lock")
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "model"))]
+mod models;
+#[cfg(all(test, not(feature = "model")))]
 mod tests;

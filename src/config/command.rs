@@ -50,8 +50,8 @@ pub struct ClientsArgs {
     /// Host and port of the HTTP listener of any gate.
     pub addr: String,
     pub tenant: String,
-    /// Whose budgets: of writes, or of queries.
-    pub kind: Gates,
+    /// Whose budgets: of writes, or of queries; `None` is what the gate has, writes first.
+    pub kind: Option<Gates>,
     pub ask: ClientsAsk,
     pub json: bool,
 }
@@ -299,10 +299,10 @@ fn clients_args(given: &ArgMatches) -> ClientsArgs {
     ClientsArgs {
         addr: text("addr"),
         tenant: text("tenant"),
-        kind: match text("kind").as_str() {
+        kind: given.get_one::<String>("kind").map(|kind| match kind.as_str() {
             "queries" => Gates::QueryFrontends,
             _ => Gates::Distributors,
-        },
+        }),
         ask: match ask {
             "show" => ClientsAsk::Show { client: text("client") },
             "reset" => ClientsAsk::Reset { client: text("client") },
@@ -465,13 +465,9 @@ fn clients_command() -> clap::Command {
         clap::Command::new(name)
             .about(about)
             .arg(option("tenant").required(true).value_name("TENANT").help("Whose clients"))
-            .arg(
-                option("kind")
-                    .value_name("KIND")
-                    .value_parser(["writes", "queries"])
-                    .default_value("writes")
-                    .help("Budgets of writes, or of queries"),
-            )
+            .arg(option("kind").value_name("KIND").value_parser(["writes", "queries"]).help(
+                "Budgets of writes, or of queries; of what the gate has, writes first, if not told",
+            ))
             .arg(addr_arg())
             .arg(option("json").action(ArgAction::SetTrue).help("The page as JSON"))
     };

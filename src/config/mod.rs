@@ -142,8 +142,8 @@ pub enum ConfigError {
     UpstreamUnused,
     #[error(transparent)]
     Frontend(#[from] FrontendConfigError),
-    #[error("the query gates' ring cannot be used")]
-    FrontendRing(#[source] ring::config::ConfigError),
+    #[error("the query gates' ring (-frontend.ring.*) cannot be used")]
+    FrontendRing(#[source] ring::service_ring::ServiceRingError),
     #[error("-target=query-frontend has nobody who answers queries: set -frontend.downstream-url")]
     NobodyAnswers,
     #[error(transparent)]

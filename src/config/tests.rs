@@ -300,7 +300,9 @@ fn the_query_gate_is_a_target_with_a_ring() {
     assert_eq!((config.target, config.frontend.ring.num_tokens), (Target::QueryFrontend, 7));
     assert_eq!(config.frontend.ring.heartbeat_period, Millis::from_secs(2));
     let text = refused(&["-frontend.ring.heartbeat-timeout=1s"]);
-    assert!(text.contains("query gates' ring"), "{text}");
+    assert!(text.contains("query gates' ring (-frontend.ring.*)"), "{text}");
+    assert!(text.contains("heartbeat_period (2s) must be below heartbeat_timeout (1s)"), "{text}");
+    assert!(!text.contains("lifecycler"), "{text}");
     assert!(refused(&["-target=query-frontend"]).contains("-frontend.downstream-url"));
 }
 
@@ -401,6 +403,7 @@ fn a_write_gate_sends_to_a_distributor_or_to_the_ring_and_nobody_else_has_one() 
     assert!(text.contains("http://"), "{text}");
     let text = refused(&["-distributor.ring.heartbeat-period=2m"]);
     assert!(text.contains("distributors' ring"), "{text}");
+    assert!(!text.contains("lifecycler"), "{text}");
 }
 
 #[test]
@@ -493,8 +496,8 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
         other => panic!("{arguments:?}: {other:?}"),
     };
     let top = ["clients", "top", "--tenant", "t"];
-    assert_eq!(kind(&top), Gates::Distributors);
-    assert_eq!(kind(&[&top[..], &["--kind=queries"]].concat()), Gates::QueryFrontends);
+    assert_eq!(kind(&top), None);
+    assert_eq!(kind(&[&top[..], &["--kind=queries"]].concat()), Some(Gates::QueryFrontends));
     assert!(refused(&[&top[..], &["--kind", "reads"]].concat()).contains("queries"));
     let own = ClientsAsk::Reset { client: String::new() };
     check(&["clients", "reset", "--tenant", "t", "--client", ""], own);

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::ha::{HaTrackerConfig, HaTrackerConfigError};
 use crate::distributor::admission::InstanceLimits;
 use crate::ratelimit::RateLimitHeaders;
-use crate::ring;
-use crate::ring::service_ring::ServiceRingConfig;
+use crate::ring::service_ring::{ServiceRingConfig, ServiceRingError};
 use crate::units::{Millis, Secret};
 use crate::upstream::distributor::config::{HttpUpstreamConfig, HttpUpstreamConfigError};
 use crate::upstream::ingesters::IngestersSettings;
@@ -120,7 +119,7 @@ pub enum DistributorConfigError {
     #[error(transparent)]
     Upstream(#[from] HttpUpstreamConfigError),
     #[error("the distributors' ring (-distributor.ring.*) cannot be used")]
-    Ring(#[from] ring::config::ConfigError),
+    Ring(#[from] ServiceRingError),
 }
 
 impl Default for PoolConfig {

@@ -7,7 +7,7 @@
 use super::config::{ClassConfig, Limiter};
 use super::failures::{FailureBudget, Reservation};
 use super::keys::{AddressKey, AddressKeys, CredentialKey, Key};
-use super::table::{Evictions, Table};
+use super::table::{Evictions, Open, Table};
 use super::{Outcome, OverLimit};
 use crate::exposition::Counter;
 use crate::ratelimit::{Bucket, BucketView, RATE_UNLIMITED};
@@ -114,29 +114,57 @@ impl Door {
 
     /// In the order of what is known: what the address has failed, how often it comes, and last
     /// what it presents.
+    ///
+    /// Locks are taken in this order: pair, address, credential. All three entries are sought
+    /// before any is looked at, since what a request costs here is waiting for their memory.
     pub(super) fn enter(
         &self,
         keys: AddressKeys,
         credential: Option<CredentialKey>,
         now_ns: i64,
     ) -> Result<Entered, OverLimit> {
-        let is_proven = self.enter_proven(keys, credential, now_ns);
+        self.carry_over(keys, credential, now_ns);
+        let pair = self.pair(keys.current, credential);
+        let mut pair = pair.map(|key| self.pairs.open(key, now_ns));
+        let has_address = self.address.is_some() || self.failures.is_some();
+        let mut address = has_address.then(|| self.addresses.open(keys.current.0, now_ns));
+        // Who presents nothing is told from others by the address alone.
+        let key = credential.map_or(keys.current.0, |credential| credential.0);
+        let mut account = self.credential.map(|_| self.credentials.open(key, now_ns));
+        if let Some(pair) = &mut pair {
+            pair.seek();
+        }
+        // Else it depends on the pair whether the address matters at all.
+        if let (Some(_), Some(address)) = (self.address, &mut address) {
+            address.seek();
+        }
+        if let Some(account) = &mut account {
+            account.seek();
+        }
+
+        let mut proven =
+            pair.as_mut().and_then(Open::known).filter(|pair| self.may_enter(pair, now_ns));
+        let is_proven = proven.is_some();
         let mut entered = Entered { reservation: None, has_paid: false, is_proven, left: None };
-        if self.address.is_some() || (self.failures.is_some() && !is_proven) {
-            let paid = self.with_address(keys, now_ns, |entry| {
-                self.enter_address(entry, keys.current, &mut entered, now_ns)
-            });
-            if let Err(over) = paid {
-                self.leave_proven(keys, credential, is_proven);
+        if (self.address.is_some() || !is_proven)
+            && let Some(address) = &mut address
+        {
+            let entry = address.or_insert(|| self.new_address());
+            self.enter_address(entry, keys.current, &mut entered, now_ns)?;
+        }
+        if let (Some(limit), Some(account)) = (self.credential, &mut account) {
+            let bucket = account.or_insert(|| bucket(Some(limit)));
+            let is_paid = bucket.take(1, now_ns);
+            if let Err(over) = self.told(limit, keys.current, bucket, is_paid, now_ns) {
+                if let Some(entry) = address.as_mut().and_then(Open::known) {
+                    entry.undo(&mut entered, now_ns);
+                }
                 return Err(over);
             }
+            entered.left = limit.shown(view(bucket, now_ns)).or(entered.left);
         }
-        if let Err(over) = self.enter_credential(keys, credential, &mut entered, now_ns) {
-            self.addresses.with_known(keys.current.0, |entry| entry.undo(&mut entered, now_ns));
-            self.leave_proven(keys, credential, is_proven);
-            return Err(over);
-        }
-        if is_proven {
+        if let Some(pair) = &mut proven {
+            pair.under_way += 1;
             self.counts.proven.add(1);
         }
         Ok(entered)
@@ -167,32 +195,6 @@ impl Door {
         Ok(())
     }
 
-    fn enter_credential(
-        &self,
-        keys: AddressKeys,
-        credential: Option<CredentialKey>,
-        entered: &mut Entered,
-        now_ns: i64,
-    ) -> Result<(), OverLimit> {
-        let Some(limit) = self.credential else { return Ok(()) };
-        // Who presents nothing is told from others by the address alone.
-        let key = credential.map_or(keys.current.0, |credential| credential.0);
-        if let (None, Some(previous)) = (credential, keys.previous) {
-            self.credentials.move_to(key, previous.0, now_ns);
-        }
-        self.credentials.with(
-            key,
-            now_ns,
-            || bucket(Some(limit)),
-            |bucket| {
-                let is_paid = bucket.take(1, now_ns);
-                self.told(limit, keys.current, bucket, is_paid, now_ns)?;
-                entered.left = limit.shown(view(bucket, now_ns)).or(entered.left);
-                Ok(())
-            },
-        )
-    }
-
     /// A request was answered, or broken off: what it holds is given back or kept. Tells whether
     /// it holds nothing any more; else its entry is not under this key.
     pub(super) fn settle(
@@ -205,10 +207,8 @@ impl Door {
         if entered.reservation.is_none() {
             return true;
         }
-        if let Some(previous) = keys.previous {
-            self.addresses.move_to(keys.current.0, previous.0, now_ns);
-        }
-        self.addresses.with_known(keys.current.0, |entry| {
+        self.carry_over(keys, None, now_ns);
+        self.addresses.with_known(keys.current.0, now_ns, |entry| {
             let Some(reservation) = entered.reservation.take() else { return };
             match outcome.is_failure() {
                 true => entry.failures.keep(reservation, now_ns),
@@ -235,30 +235,33 @@ impl Door {
             // It reserved nothing. In shadow, without credit, it pays nothing either: enforced, it
             // would not have come this far.
             if entered.is_proven {
-                self.with_address(keys, now_ns, |entry| entry.failures.charge(now_ns));
+                self.carry_over(keys, credential, now_ns);
+                let charge = |entry: &mut AddressEntry| entry.failures.charge(now_ns);
+                self.addresses.with(keys.current.0, now_ns, || self.new_address(), charge);
             }
         }
-        self.leave_proven(keys, credential, entered.is_proven);
-        let Some(credential) = credential.filter(|_| self.proven_for_ns > 0) else { return };
-        match outcome {
-            Outcome::Succeeded => {
-                let until_ns = now_ns.saturating_add(self.proven_for_ns);
-                let pair = Key::of_pair(keys.current, credential);
-                let extend = |pair: &mut Pair| pair.until_ns = until_ns;
-                match entered.is_proven {
-                    // Who reserved nothing proves nothing: a failure meanwhile has the last word.
-                    true => drop(self.pairs.with_known(pair, extend)),
-                    false => {
-                        let new = || Pair { until_ns, under_way: 0 };
-                        self.pairs.with(pair, now_ns, new, extend);
-                    }
-                }
+        if outcome == Outcome::Failed {
+            // With all that is under way by it.
+            for pair in keys.each().filter_map(|address| self.pair(address, credential)) {
+                self.pairs.remove(pair);
             }
-            Outcome::Failed => {
-                keys.each().for_each(|key| self.pairs.remove(Key::of_pair(key, credential)));
+            return;
+        }
+        let Some(pair) = self.pair(keys.current, credential) else { return };
+        self.carry_over(keys, credential, now_ns);
+        let proven_until_ns = now_ns.saturating_add(self.proven_for_ns);
+        let is_success = outcome == Outcome::Succeeded;
+        let mut pair = self.pairs.open(pair, now_ns);
+        if is_success && !entered.is_proven {
+            pair.or_insert(|| Pair { until_ns: proven_until_ns, under_way: 0 });
+        }
+        // A pair that was removed meanwhile has nothing under way that it knows of, and is not
+        // proven by one who reserved nothing: a failure meanwhile has the last word.
+        if let Some(pair) = pair.known() {
+            pair.under_way = pair.under_way.saturating_sub(u32::from(entered.is_proven));
+            if is_success {
+                pair.until_ns = proven_until_ns;
             }
-            // Neither says anything about the credential.
-            Outcome::Aborted | Outcome::Uncounted => {}
         }
     }
 
@@ -270,57 +273,40 @@ impl Door {
         }
     }
 
-    /// Whether the pair is proven, and not as often under way already as an address may fail:
-    /// until the first of them fails nobody knows of any, so that many may be guesses.
-    fn enter_proven(
-        &self,
-        keys: AddressKeys,
-        credential: Option<CredentialKey>,
-        now_ns: i64,
-    ) -> bool {
-        let limit = self.failures.filter(|_| self.proven_for_ns > 0);
-        let (Some(limit), Some(credential)) = (limit, credential) else { return false };
-        keys.each().any(|key| {
-            let enter = |pair: &mut Pair| {
-                let is_in = now_ns < pair.until_ns && pair.under_way < limit.per_minute;
-                pair.under_way += u32::from(is_in);
-                is_in
-            };
-            self.pairs.with_known(Key::of_pair(key, credential), enter).unwrap_or(false)
-        })
+    /// Under what a proof is kept, where there are any.
+    fn pair(&self, address: AddressKey, credential: Option<CredentialKey>) -> Option<Key> {
+        let has_proofs = self.failures.is_some() && self.proven_for_ns > 0;
+        credential.filter(|_| has_proofs).map(|credential| Key::of_pair(address, credential))
     }
 
-    /// The other half of entering as a proven pair. A pair that was removed meanwhile has nothing
-    /// under way that it knows of.
-    fn leave_proven(&self, keys: AddressKeys, credential: Option<CredentialKey>, was_proven: bool) {
-        let Some(credential) = credential.filter(|_| was_proven) else { return };
-        for key in keys.each() {
-            let leave = |pair: &mut Pair| pair.under_way = pair.under_way.saturating_sub(1);
-            if self.pairs.with_known(Key::of_pair(key, credential), leave).is_some() {
-                return;
+    /// Whether the pair is proven, and not as often under way already as an address may fail:
+    /// until the first of them fails nobody knows of any, so that many may be guesses.
+    fn may_enter(&self, pair: &Pair, now_ns: i64) -> bool {
+        let under_way_max = self.failures.map_or(0, |limit| limit.per_minute);
+        now_ns < pair.until_ns && pair.under_way < under_way_max
+    }
+
+    /// What was kept under the salt before comes along to where it is looked for now.
+    fn carry_over(&self, keys: AddressKeys, credential: Option<CredentialKey>, now_ns: i64) {
+        let Some(previous) = keys.previous else { return };
+        self.addresses.move_to(keys.current.0, previous.0, now_ns);
+        match credential {
+            None => self.credentials.move_to(keys.current.0, previous.0, now_ns),
+            Some(credential) => {
+                let pair = |address| Key::of_pair(address, credential);
+                self.pairs.move_to(pair(keys.current), pair(previous), now_ns);
             }
         }
     }
 
-    /// The entry of an address; what was kept under the salt before comes along.
-    fn with_address<T>(
-        &self,
-        keys: AddressKeys,
-        now_ns: i64,
-        act: impl FnOnce(&mut AddressEntry) -> T,
-    ) -> T {
-        let key = keys.current.0;
-        if let Some(previous) = keys.previous {
-            self.addresses.move_to(key, previous.0, now_ns);
-        }
-        let make = || AddressEntry {
+    fn new_address(&self) -> AddressEntry {
+        AddressEntry {
             failures: FailureBudget::new(
                 self.failures.map_or(0, |limit| limit.per_minute),
                 self.serials.fetch_add(1, Ordering::Relaxed),
             ),
             requests: bucket(self.address),
-        };
-        self.addresses.with(key, now_ns, make, act)
+        }
     }
 
     /// What a limiter on requests says that has, or has not, been paid.

@@ -4,17 +4,20 @@
 //! table that grows with what is asked is no limiter. One that forgets gives credit back, which
 //! is why what goes is counted, and whether it owed something.
 //!
-//! Shards are locked one at a time, each for one look-up and what the caller does with it.
+//! A shard is locked for one look-up and what the caller does with it, and never two of one table.
 
 use std::fmt;
+use std::hash::BuildHasher as _;
 
 use crossbeam::utils::CachePadded;
 use hashbrown::DefaultHashBuilder;
-use lru::LruCache;
 
 use super::keys::Key;
 use crate::exposition::Counter;
 use crate::sync::{Mutex, MutexGuard};
+use shard::{Place, Shard};
+
+mod shard;
 
 /// Shards of a large table. Two threads meet in one of sixteen locks seldom enough.
 const SHARDS: usize = 16;
@@ -22,19 +25,33 @@ const SHARDS: usize = 16;
 /// A table up to this size is one shard, and forgets in one order.
 const ONE_SHARD_MAX: usize = 1024;
 
+/// A large table does not tell apart what was used last within so long: an entry changes its
+/// place in the order once in that time, however often it is used. At the bound it has a
+/// thousand entries at least, and those that go were not used for much longer, unless more new
+/// ones than that come each second; then nobody stays for long anyway.
+const TICK_NS: i64 = 1_000_000_000;
+
 /// See the head of the file.
 pub struct Table<V> {
     shards: Box<[CachePadded<Mutex<Shard<V>>>]>,
     shard_entries_max: usize,
+    /// The keys are hashes, but whoever presents a credential chooses its own; so they are hashed
+    /// once more, with a seed.
+    hasher: DefaultHashBuilder,
     owes: fn(&V, i64) -> bool,
     evicted_in_debt: Counter,
     evicted_idle: Counter,
 }
 
-struct Shard<V> {
-    /// The keys are hashes, but whoever presents a credential chooses its own; so they are hashed
-    /// once more, with a seed.
-    entries: LruCache<Key, V, DefaultHashBuilder>,
+/// An entry that is looked for, its shard locked until this is dropped.
+pub struct Open<'a, V> {
+    table: &'a Table<V>,
+    shard: MutexGuard<'a, Shard<V>>,
+    key: Key,
+    hash: u64,
+    now_ns: i64,
+    /// `None` before it was looked for.
+    found: Option<Option<Place>>,
 }
 
 /// Entries that had to go.
@@ -50,20 +67,25 @@ impl<V> Table<V> {
     /// away at that time.
     pub fn new(entries_max: usize, owes: fn(&V, i64) -> bool) -> Self {
         let shards = if entries_max <= ONE_SHARD_MAX { 1 } else { SHARDS };
-        let shard = || {
-            let entries = LruCache::unbounded_with_hasher(DefaultHashBuilder::default());
-            CachePadded::new(Mutex::new(Shard { entries }))
-        };
+        let shard = |_| CachePadded::new(Mutex::new(Shard::default()));
         Self {
-            shards: (0..shards).map(|_| shard()).collect(),
+            shards: (0..shards).map(shard).collect(),
             shard_entries_max: (entries_max / shards).max(1),
+            hasher: DefaultHashBuilder::default(),
             owes,
             evicted_in_debt: Counter::default(),
             evicted_idle: Counter::default(),
         }
     }
 
-    /// The value of a key, which is now the one used last; made where there is none.
+    /// Locks the shard of a key, for all that is done with its entry.
+    #[inline]
+    pub fn open(&self, key: Key, now_ns: i64) -> Open<'_, V> {
+        let hash = self.hash(key);
+        Open { table: self, shard: self.shard(hash), key, hash, now_ns, found: None }
+    }
+
+    /// The value of a key, which is now one of those used last; made where there is none.
     pub fn with<T>(
         &self,
         key: Key,
@@ -71,35 +93,32 @@ impl<V> Table<V> {
         make: impl FnOnce() -> V,
         act: impl FnOnce(&mut V) -> T,
     ) -> T {
-        let mut shard = self.shard(key);
-        if let Some(value) = shard.entries.get_mut(&key) {
-            return act(value);
-        }
-        self.make_room(&mut shard, now_ns);
-        act(shard.entries.get_or_insert_mut(key, make))
+        act(self.open(key, now_ns).or_insert(make))
     }
 
     /// The value of a key if there is one.
-    pub fn with_known<T>(&self, key: Key, act: impl FnOnce(&mut V) -> T) -> Option<T> {
-        self.shard(key).entries.get_mut(&key).map(act)
+    pub fn with_known<T>(&self, key: Key, now_ns: i64, act: impl FnOnce(&mut V) -> T) -> Option<T> {
+        self.open(key, now_ns).known().map(act)
     }
 
-    pub fn remove(&self, key: Key) {
-        self.shard(key).entries.pop(&key);
+    pub fn remove(&self, key: Key) -> Option<V> {
+        let hash = self.hash(key);
+        self.shard(hash).remove(hash, key, |key| self.hash(key))
     }
 
     /// Keeps under `key` what was kept under `former`. What is under `key` already stays: it was
     /// moved by another request, or made by one between our two locks.
     pub fn move_to(&self, key: Key, former: Key, now_ns: i64) {
-        if self.shard(key).entries.contains(&key) {
+        let hash = self.hash(key);
+        if self.shard(hash).find(hash, key).is_some() {
             return;
         }
-        let Some(value) = self.shard(former).entries.pop(&former) else { return };
+        let Some(value) = self.remove(former) else { return };
         self.with(key, now_ns, || value, |_| ());
     }
 
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     pub fn evictions(&self) -> Evictions {
@@ -107,17 +126,71 @@ impl<V> Table<V> {
     }
 
     fn make_room(&self, shard: &mut Shard<V>, now_ns: i64) {
-        while shard.entries.len() >= self.shard_entries_max {
-            let Some((_, value)) = shard.entries.pop_lru() else { return };
-            match (self.owes)(&value, now_ns) {
+        while shard.len() >= self.shard_entries_max {
+            let Some(key) = shard.earliest() else { return };
+            let gone = shard.remove(self.hash(key), key, |key| self.hash(key));
+            match gone.is_some_and(|value| (self.owes)(&value, now_ns)) {
                 true => self.evicted_in_debt.add(1),
                 false => self.evicted_idle.add(1),
             }
         }
     }
 
-    fn shard(&self, key: Key) -> MutexGuard<'_, Shard<V>> {
-        lock(&self.shards[usize::from(key.0[0]) % self.shards.len()])
+    /// When it is, as far as the order of use is concerned; `None` where all of it counts.
+    fn tick(&self, now_ns: i64) -> Option<u32> {
+        (self.shards.len() > 1).then_some((now_ns / TICK_NS) as u32)
+    }
+
+    fn hash(&self, key: Key) -> u64 {
+        self.hasher.hash_one(key.0)
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<V>> {
+        // The index uses the lowest bits for the slot and the topmost for its tags.
+        lock(&self.shards[(hash >> 32) as usize % self.shards.len()])
+    }
+}
+
+impl<V> Open<'_, V> {
+    /// Looks for the entry. Where several are open they are best sought one right after the other,
+    /// before any is looked at: then their memory is waited for all at once.
+    #[inline]
+    pub fn seek(&mut self) {
+        self.found = Some(self.shard.find(self.hash, self.key));
+    }
+
+    /// The value, if there is one.
+    #[inline]
+    pub fn known(&mut self) -> Option<&mut V> {
+        let place = self.sought()?;
+        Some(self.shard.used(place, self.table.tick(self.now_ns)))
+    }
+
+    /// The value, made where there is none.
+    #[inline]
+    pub fn or_insert(&mut self, make: impl FnOnce() -> V) -> &mut V {
+        let place = match self.sought() {
+            Some(place) => place,
+            None => self.insert(make()),
+        };
+        self.shard.used(place, self.table.tick(self.now_ns))
+    }
+
+    #[inline]
+    fn sought(&mut self) -> Option<Place> {
+        if self.found.is_none() {
+            self.seek();
+        }
+        self.found.flatten()
+    }
+
+    #[cold]
+    fn insert(&mut self, value: V) -> Place {
+        let (table, tick) = (self.table, self.table.tick(self.now_ns));
+        table.make_room(&mut self.shard, self.now_ns);
+        let place = self.shard.insert(self.hash, self.key, value, tick, |key| table.hash(key));
+        self.found = Some(Some(place));
+        place
     }
 }
 
@@ -131,7 +204,7 @@ impl<V: fmt::Debug> fmt::Debug for Table<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
         for shard in &self.shards {
-            map.entries(lock(shard).entries.iter());
+            map.entries(lock(shard).iter());
         }
         map.finish()
     }
@@ -160,15 +233,15 @@ mod tests {
         let table = table(2);
         set(&table, 1, 1);
         set(&table, 2, 0);
-        assert_eq!(table.with_known(key(1), |value| *value), Some(1));
+        assert_eq!(table.with_known(key(1), 0, |value| *value), Some(1));
         set(&table, 3, 1);
-        assert_eq!(table.with_known(key(2), |_| ()), None);
+        assert_eq!(table.with_known(key(2), 0, |_| ()), None);
         assert_eq!(table.evictions(), Evictions { in_debt: 0, idle: 1 });
         set(&table, 4, 0);
-        assert_eq!(table.with_known(key(1), |_| ()), None);
+        assert_eq!(table.with_known(key(1), 0, |_| ()), None);
         assert_eq!(table.evictions(), Evictions { in_debt: 1, idle: 1 });
         set(&table, 3, 7);
-        assert_eq!((table.len(), table.with_known(key(3), |value| *value)), (2, Some(7)));
+        assert_eq!((table.len(), table.with_known(key(3), 0, |value| *value)), (2, Some(7)));
         table.remove(key(3));
         assert_eq!((table.len(), table.evictions().in_debt), (1, 1));
     }
@@ -206,11 +279,11 @@ mod tests {
         let table = table(10);
         set(&table, 1, 5);
         table.move_to(key(2), key(1), 0);
-        assert_eq!(table.with_known(key(2), |value| *value), Some(5));
-        assert_eq!(table.with_known(key(1), |_| ()), None);
+        assert_eq!(table.with_known(key(2), 0, |value| *value), Some(5));
+        assert_eq!(table.with_known(key(1), 0, |_| ()), None);
         set(&table, 3, 6);
         table.move_to(key(2), key(3), 0);
-        assert_eq!(table.with_known(key(2), |value| *value), Some(5));
+        assert_eq!(table.with_known(key(2), 0, |value| *value), Some(5));
         table.move_to(key(4), key(9), 0);
         assert_eq!(table.len(), 2);
     }

@@ -46,10 +46,12 @@ pub struct Asked {
     pub tenant: TenantId,
     pub client: Option<ClientId>,
     pub call: Call,
-    /// Equal where the same is asked; `None` where the answer is for this request alone.
-    pub key: Option<QueryKey>,
+    /// Others may have its answer.
+    may_share: bool,
     pub words: Words,
     pub query: Query,
+    /// A header of ours that goes with it to those behind us. It tells no two queries apart.
+    pub own_header: Option<(String, String)>,
 }
 
 /// What it says in words; cheap to keep until somebody wants to know.
@@ -89,8 +91,13 @@ impl Asked {
             && call != Call::RemoteRead
             && matches!(query.method(), "GET" | "POST")
             && !is_to_be_fresh(&query);
-        let key = may_share.then(|| key(&tenant, &query));
-        Self { tenant, client, call, key, words, query }
+        Self { tenant, client, call, may_share, words, query, own_header: None }
+    }
+
+    /// Equal where the same is asked; `None` where the answer is for this request alone. A form of
+    /// a megabyte takes a millisecond, so whoever is refused is to be refused before.
+    pub fn key(&self) -> Option<QueryKey> {
+        self.may_share.then(|| key(&self.tenant, &self.query))
     }
 
     /// What a refresh of the same panel asks, too: without the range, which moves on.
@@ -219,9 +226,9 @@ mod tests {
     #[test]
     fn only_the_same_has_the_same_key() {
         let uri = "/api/v1/query?query=up";
-        let base = asked("GET", uri, &[("accept-encoding", "gzip")], "").key.expect("shared");
+        let base = asked("GET", uri, &[("accept-encoding", "gzip")], "").key().expect("shared");
         let trace = [("traceparent", "00-1"), ("accept-encoding", "gzip"), ("via", "1.1 a")];
-        assert_eq!(asked("GET", uri, &trace, "").key, Some(base));
+        assert_eq!(asked("GET", uri, &trace, "").key(), Some(base));
         for (method, uri, headers, body) in [
             ("GET", "/api/v1/query?query=up&time=1", &[("accept-encoding", "gzip")][..], ""),
             ("GET", uri, &[("accept-encoding", "br")], ""),
@@ -229,7 +236,7 @@ mod tests {
             ("POST", uri, &[("accept-encoding", "gzip")], ""),
             ("POST", "/api/v1/query", &[("accept-encoding", "gzip")], "query=up"),
         ] {
-            let other = asked(method, uri, headers, body).key.expect("shared");
+            let other = asked(method, uri, headers, body).key().expect("shared");
             assert_ne!(other, base, "{method} {uri} {headers:?} {body}");
         }
         let other = Asked::new(
@@ -237,14 +244,14 @@ mod tests {
             None,
             query("GET", uri, &[("accept-encoding", "gzip")], ""),
         );
-        assert_ne!(other.key, Some(base));
+        assert_ne!(other.key(), Some(base));
         for (method, uri, headers) in [
             ("GET", uri, &[("cache-control", "No-Store")][..]),
             ("GET", uri, &[("cache-control", "max-age=0, no-cache")]),
             ("DELETE", uri, &[]),
             ("POST", "/api/v1/read", &[]),
         ] {
-            assert_eq!(asked(method, uri, headers, "").key, None, "{method} {uri} {headers:?}");
+            assert_eq!(asked(method, uri, headers, "").key(), None, "{method} {uri} {headers:?}");
         }
     }
 

@@ -87,7 +87,42 @@ impl Drop for Try {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "model"))]
+mod model_tests {
+    use loom::thread;
+
+    use super::*;
+
+    /// The last place is one's of two, and a place that is given back meanwhile is nobody's loss.
+    #[test]
+    fn tries_under_way_are_never_one_too_many() {
+        loom::model(|| {
+            let lately = Arc::new(Lately::default());
+            let shape = QueryKey([1; 32]);
+            lately.note(shape, true, 0);
+            let try_one = move |lately: &Lately| {
+                let (tenant, client) = (TenantId::parse("a"), ClientId::parse("c"));
+                lately.try_one(&shape, &tenant.expect("valid"), &client.expect("valid"), 0)
+            };
+            let before: Vec<_> = (1..TRIES_MAX).filter_map(|_| try_one(&lately)).collect();
+            let beside = Arc::clone(&lately);
+            let other = thread::spawn(move || {
+                let tried = try_one(&beside);
+                (tried.is_some(), tried.is_some() && try_one(&beside).is_none())
+            });
+            let tried = try_one(&lately);
+            let is_mine = tried.is_some();
+            drop(tried);
+            let (is_theirs, was_full) = other.join().expect("the modelled thread ends");
+            assert!(is_mine || is_theirs, "one place is free");
+            assert!(!is_theirs || was_full, "and no more than one");
+            drop(before);
+            assert!(lately.tries.lock().expect("lock").is_empty(), "nothing is left behind");
+        });
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
 

@@ -208,13 +208,17 @@ impl Frontend {
             let tried = purse.try_once().await;
             tried.map_err(|refusal| AnswerError::budget(&refusal, Which::Tries, purse))?;
         }
-        if let Some((kept, age_secs)) = self.kept(&asked) {
+        // Only now, so that what is refused above is not hashed. The client's budget of queries
+        // cannot be asked before: who joins another pays nothing.
+        let is_wanted = self.config.share_identical_queries || self.kept.is_some();
+        let key = if is_wanted { asked.key() } else { None };
+        if let Some((kept, age_secs)) = self.kept(key) {
             self.counters.kept.add(1);
             let body = Body::Kept(Some(kept.body));
             let age_secs = Some(age_secs);
             return Ok(Answered { head: kept.head, age_secs, body, _under_way: under_way });
         }
-        let shared = asked.key.filter(|_| self.config.share_identical_queries);
+        let shared = key.filter(|_| self.config.share_identical_queries);
         loop {
             let reader = match self.flights.join_or_lead(shared) {
                 Place::Joined(reader) => match reader.head().await {
@@ -228,7 +232,7 @@ impl Frontend {
                 },
                 Place::Leads(lead, reader) => {
                     let payment = pay(purse, &asked).await?;
-                    self.write(lead, asked, payment);
+                    self.write(lead, asked, key, payment);
                     reader
                 }
             };
@@ -266,20 +270,29 @@ impl Frontend {
         })
     }
 
-    fn kept(&self, asked: &Asked) -> Option<(kept::KeptAnswer, u64)> {
-        self.kept.as_ref()?.get(asked.key.as_ref()?, self.clock.steady_ns())
+    fn kept(&self, key: Option<QueryKey>) -> Option<(kept::KeptAnswer, u64)> {
+        self.kept.as_ref()?.get(&key?, self.clock.steady_ns())
     }
 
     /// Sees to it that the answer is written, whoever of its readers leaves.
-    fn write(self: &Arc<Self>, lead: Lead<ReplyHead, NoAnswer>, asked: Asked, payment: Payment) {
+    fn write(
+        self: &Arc<Self>,
+        lead: Lead<ReplyHead, NoAnswer>,
+        mut asked: Asked,
+        key: Option<QueryKey>,
+        payment: Payment,
+    ) {
         let writer = Writer {
-            key: asked.key,
+            key,
             call: asked.call,
             counters: Arc::clone(&self.counters),
             kept: self.kept.clone(),
             clock: self.clock,
         };
         self.counters.sent_on.add(1);
+        if let Some((name, value)) = &asked.own_header {
+            asked.query.set(name, value);
+        }
         let asking = (self.ask)(asked.query);
         let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         while writers.try_join_next().is_some() {}

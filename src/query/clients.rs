@@ -46,37 +46,59 @@ pub enum ClientsError {
 
 /// Asks a running instance and returns what to print.
 pub async fn run(args: &ClientsArgs) -> Result<String, ClientsError> {
-    let ClientsArgs { tenant, json, kind, .. } = args;
-    match &args.ask {
-        ClientsAsk::Top => {
-            let (page, text): (ClientsPage, _) = args.get(&query_of(*kind, tenant, None)).await?;
-            args.check_on(page.enabled, &page.notes)?;
-            Ok(if *json { text } else { print_top(&page) })
+    if let Some(kind) = args.kind {
+        return args.ask_for(kind).await;
+    }
+    // Whoever has no page of writes has one of queries, or is no gate.
+    match args.ask_for(Gates::Distributors).await {
+        Err(no_writes @ ClientsError::NoPage { .. }) => {
+            match args.ask_for(Gates::QueryFrontends).await {
+                Err(ClientsError::NoPage { .. }) => Err(no_writes),
+                asked => asked,
+            }
         }
-        ClientsAsk::Show { client } => {
-            let (page, text): (ClientPage, _) =
-                args.get(&query_of(*kind, tenant, Some(client))).await?;
-            args.check_on(page.enabled, &page.notes)?;
-            Ok(if *json { text } else { print_one(&page) })
-        }
-        ClientsAsk::Reset { client } => {
-            let form = query_of(*kind, tenant, Some(client));
-            let request = Request::post(format!("{}/reset", path(*kind)))
-                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-            let (done, text) = args.send(request, form.into()).await?;
-            Ok(if *json { text } else { print_reset(&done) })
-        }
+        asked => asked,
     }
 }
 
 impl ClientsArgs {
-    async fn get<T: DeserializeOwned>(&self, query: &str) -> Result<(T, String), ClientsError> {
-        self.send(Request::get(format!("{}?{query}", path(self.kind))), Bytes::new()).await
+    async fn ask_for(&self, kind: Gates) -> Result<String, ClientsError> {
+        let Self { tenant, json, .. } = self;
+        match &self.ask {
+            ClientsAsk::Top => {
+                let query = query_of(kind, tenant, None);
+                let (page, text): (ClientsPage, _) = self.get(kind, &query).await?;
+                self.check_on(page.enabled, &page.notes)?;
+                Ok(if *json { text } else { print_top(&page) })
+            }
+            ClientsAsk::Show { client } => {
+                let query = query_of(kind, tenant, Some(client));
+                let (page, text): (ClientPage, _) = self.get(kind, &query).await?;
+                self.check_on(page.enabled, &page.notes)?;
+                Ok(if *json { text } else { print_one(&page) })
+            }
+            ClientsAsk::Reset { client } => {
+                let form = query_of(kind, tenant, Some(client));
+                let request = Request::post(format!("{}/reset", path(kind)))
+                    .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+                let (done, text) = self.send(kind, request, form.into()).await?;
+                Ok(if *json { text } else { print_reset(&done) })
+            }
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        kind: Gates,
+        query: &str,
+    ) -> Result<(T, String), ClientsError> {
+        self.send(kind, Request::get(format!("{}?{query}", path(kind))), Bytes::new()).await
     }
 
     /// What the instance says, and the text of it.
     async fn send<T: DeserializeOwned>(
         &self,
+        kind: Gates,
         request: http::request::Builder,
         body: Bytes,
     ) -> Result<(T, String), ClientsError> {
@@ -90,7 +112,7 @@ impl ClientsArgs {
         match status {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                return Err(ClientsError::NoPage { addr, gates: self.kind });
+                return Err(ClientsError::NoPage { addr, gates: kind });
             }
             status => return Err(ClientsError::Refused { addr, status: status.as_u16(), text }),
         }

@@ -147,6 +147,10 @@ fn refill(rate: f64, elapsed_ns: i64) -> f64 {
     if rate <= 0.0 {
         return 0.0;
     }
+    if elapsed_ns < NANOS_PER_SEC {
+        // No whole second: adding none is adding nothing, to the last bit.
+        return elapsed_ns as f64 / 1e9 * rate;
+    }
     let whole_secs = (elapsed_ns / NANOS_PER_SEC) as f64;
     let fraction_secs = (elapsed_ns % NANOS_PER_SEC) as f64 / 1e9;
     (whole_secs + fraction_secs) * rate

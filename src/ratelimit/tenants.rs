@@ -4,34 +4,30 @@
 //! period is over, so a change of limits, or of the number of healthy distributors, is in force
 //! within that period. The caller gives them; this room knows neither limits nor rings.
 //!
-//! Buckets live in shards, each under its own lock. Two tenants share a lock by chance only, and
-//! it is held for one look-up and one take. Lock order: one shard at a time.
+//! Each bucket has a lock of its own, held for one take.
 
 use std::time::Duration;
 
-use crossbeam::utils::CachePadded;
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 
 use super::bucket::{Bucket, RATE_UNLIMITED};
 use crate::go_text::Float;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::tenant::TenantId;
+use lines::{LINES_MAX, Lines, Name};
+
+mod lines;
 
 /// How long a tenant's rate and burst stay in force before they are asked for again.
 pub const RECHECK_PERIOD: Duration = Duration::from_secs(10);
 
-const SHARDS: usize = 64;
-
-/// Most tenants of one shard that have a bucket.
-const SHARD_TENANTS_MAX: usize = 4096;
-
-/// Most tenants that have a bucket; at about 120 bytes each that is 32 MiB.
+/// Most tenants that have a bucket; a cache line each, and 22 MiB in all.
 ///
-/// At the bound a shard first drops the buckets that are full again, once per recheck period. If
-/// that frees nothing, a tenant without a bucket is judged by a full one that is not kept: it may
-/// burst with each request, which it could have under a new name anyway, while known tenants stay
-/// limited. Counted as untracked.
-pub const TENANTS_MAX: usize = SHARDS * SHARD_TENANTS_MAX;
+/// A tenant that finds no room among its neighbours takes the place of one whose bucket is full
+/// again. If there is none, it is judged by a full one that is not kept: it may burst with each
+/// request, which it could have under a new name anyway, while known tenants stay limited. Counted
+/// as untracked.
+pub const TENANTS_MAX: usize = LINES_MAX;
 
 /// How far above its share of a tenant's writes an instance may be: hashing spreads series evenly,
 /// not their samples.
@@ -143,45 +139,23 @@ pub struct Swept {
 pub struct TenantLimiter {
     recheck_ns: i64,
     hasher: DefaultHashBuilder,
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    lines: Lines,
     untracked_total: AtomicU64,
-}
-
-#[derive(Default)]
-struct Shard {
-    entries: HashTable<Entry>,
-    /// When a full shard may be searched for idle entries again: the search visits all of them,
-    /// and a flood of new names must not pay for it, or make others wait for it, each time.
-    search_again_ns: i64,
-}
-
-struct Entry {
-    tenant: TenantId,
-    bucket: Bucket,
-    recheck_ns: i64,
-}
-
-impl Entry {
-    /// Full, and past its recheck: a new bucket would say the same.
-    fn is_idle_at(&self, now_ns: i64) -> bool {
-        now_ns >= self.recheck_ns && self.bucket.is_full_at(now_ns)
-    }
 }
 
 impl TenantLimiter {
     pub fn new(recheck_period: Duration) -> Self {
-        let shards = (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard::default())));
         Self {
             recheck_ns: i64::try_from(recheck_period.as_nanos()).unwrap_or(i64::MAX),
             hasher: DefaultHashBuilder::default(),
-            shards: shards.collect(),
+            lines: Lines::new(),
             untracked_total: AtomicU64::new(0),
         }
     }
 
     /// Takes `credits` from the tenant's bucket, or says why not; a refusal changes nothing.
     ///
-    /// `budget` is called under the shard's lock, for a new bucket and once per recheck period.
+    /// `budget` is called under the bucket's lock, for a new one and once per recheck period.
     pub fn take(
         &self,
         tenant: &TenantId,
@@ -189,70 +163,54 @@ impl TenantLimiter {
         now_ns: i64,
         budget: impl FnOnce() -> Budget,
     ) -> Result<Charge, OverRate> {
-        let hash = self.hash(tenant);
-        let mut shard = self.shard(hash);
-        if let Some(entry) = shard.entries.find_mut(hash, |entry| entry.tenant == *tenant) {
-            if now_ns >= entry.recheck_ns {
-                let Budget { rate, burst } = budget();
-                if entry.bucket.rate() != rate {
-                    entry.bucket.set_rate(rate, now_ns);
-                }
-                if entry.bucket.burst() != burst {
-                    entry.bucket.set_burst(burst, now_ns);
-                }
-                entry.recheck_ns = now_ns.saturating_add(self.recheck_ns);
-            }
-            return take(&mut entry.bucket, credits, now_ns);
-        }
-        let Budget { rate, burst } = budget();
-        let mut bucket = Bucket::new(rate, burst);
-        let taken = take(&mut bucket, credits, now_ns);
-        if shard.entries.len() >= SHARD_TENANTS_MAX && now_ns >= shard.search_again_ns {
-            shard.entries.retain(|entry| !entry.is_idle_at(now_ns));
-            shard.search_again_ns = now_ns.saturating_add(self.recheck_ns);
-        }
-        if shard.entries.len() < SHARD_TENANTS_MAX {
-            let recheck_ns = now_ns.saturating_add(self.recheck_ns);
-            let entry = Entry { tenant: tenant.clone(), bucket, recheck_ns };
-            shard.entries.insert_unique(hash, entry, |entry| self.hash(&entry.tenant));
-        } else {
+        let Some(mut entry) = self.lines.find_or_enter(self.name(tenant), now_ns) else {
             self.untracked_total.fetch_add(1, Ordering::Relaxed);
+            let Budget { rate, burst } = budget();
+            return take(&mut Bucket::new(rate, burst), credits, now_ns);
+        };
+        if now_ns >= entry.recheck_ns {
+            let Budget { rate, burst } = budget();
+            let is_new = entry.recheck_ns == i64::MIN;
+            entry.recheck_ns = now_ns.saturating_add(self.recheck_ns);
+            if is_new {
+                entry.bucket = Bucket::new(rate, burst);
+            }
+            if entry.bucket.rate() != rate {
+                entry.bucket.set_rate(rate, now_ns);
+            }
+            if entry.bucket.burst() != burst {
+                entry.bucket.set_burst(burst, now_ns);
+            }
         }
-        taken
+        take(&mut entry.bucket, credits, now_ns)
     }
 
     /// Returns a charge that bought nothing, less what the bucket has refilled since.
     pub fn give_back(&self, tenant: &TenantId, charge: Charge, now_ns: i64) {
-        let hash = self.hash(tenant);
         // Without an entry the bucket was full, and would lose the charge at the brim.
-        if let Some(entry) =
-            self.shard(hash).entries.find_mut(hash, |entry| entry.tenant == *tenant)
-        {
+        if let Some(mut entry) = self.lines.find(self.name(tenant)) {
             entry.bucket.give_back(charge.credits, charge.taken_ns, now_ns);
         }
     }
 
     pub fn view(&self, tenant: &TenantId, now_ns: i64) -> Option<BucketView> {
-        let hash = self.hash(tenant);
-        let shard = self.shard(hash);
-        let bucket = &shard.entries.find(hash, |entry| entry.tenant == *tenant)?.bucket;
+        let entry = self.lines.find(self.name(tenant))?;
         Some(BucketView {
-            credits: bucket.credits_at(now_ns),
-            rate: bucket.rate(),
-            burst: bucket.burst(),
+            credits: entry.bucket.credits_at(now_ns),
+            rate: entry.bucket.rate(),
+            burst: entry.bucket.burst(),
         })
     }
 
     /// Drops the buckets of tenants that are idle and owe nothing.
     pub fn sweep(&self, now_ns: i64) -> Swept {
         let mut swept = Swept::default();
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            let before = shard.entries.len();
-            shard.entries.retain(|entry| !entry.is_idle_at(now_ns));
-            swept.kept += shard.entries.len();
-            swept.removed += before - shard.entries.len();
-        }
+        self.lines.retain(|entry| {
+            let is_idle = entry.is_idle_at(now_ns);
+            swept.removed += usize::from(is_idle);
+            swept.kept += usize::from(!is_idle);
+            !is_idle
+        });
         swept
     }
 
@@ -261,21 +219,10 @@ impl TenantLimiter {
         self.untracked_total.load(Ordering::Relaxed)
     }
 
-    fn hash(&self, tenant: &TenantId) -> u64 {
+    fn name(&self, tenant: &TenantId) -> Name {
         use std::hash::BuildHasher as _;
-        self.hasher.hash_one(tenant.as_str())
+        Name::new(self.hasher.hash_one(tenant.as_str()))
     }
-
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        // The table uses the lowest bits for the slot and the topmost for its tags.
-        let index = (hash >> 32) as usize % SHARDS;
-        lock(&self.shards[index])
-    }
-}
-
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A bucket is a few numbers, each valid by itself: a panic in between leaves no bad state.
-    shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn take(bucket: &mut Bucket, credits: u64, now_ns: i64) -> Result<Charge, OverRate> {

@@ -126,6 +126,8 @@ pub struct Applied {
     pub ring_ready: Result<(), NotReady>,
     /// Members that were silent for too long and are out now.
     pub forgotten: Vec<String>,
+    /// Where another process lives under our id.
+    pub rival: Option<String>,
 }
 
 /// A change of state that no operator may ask for.
@@ -250,6 +252,12 @@ impl Lifecycle {
     /// The step inside a compare-and-swap; `ring` is what the store holds now.
     pub fn apply(&mut self, change: &Change, ring: &mut RingModel, now_ms: i64) -> Applied {
         let now_s = now_ms.div_euclid(1000);
+        let rival = match change {
+            Change::Refresh | Change::Join { .. } | Change::Verify { .. } => {
+                merge::rival(ring, &self.member, now_ms, self.settings.heartbeat_timeout_ms)
+            }
+            Change::Register | Change::Unregister | Change::Forget { .. } => None,
+        };
         let member = merge::apply(change, &self.member, ring, now_s, &mut self.rng);
         let forgotten = match change {
             Change::Refresh => merge::forget_silent(
@@ -261,7 +269,7 @@ impl Lifecycle {
             _ => Vec::new(),
         };
         let ring_ready = readiness::check(&self.settings, &member.tokens, ring, now_ms);
-        Applied { member, ring_ready, forgotten }
+        Applied { member, ring_ready, forgotten, rival }
     }
 
     /// What `ring` says about our readiness.

@@ -92,6 +92,7 @@ pub struct Metrics {
     heartbeats: IntCounter,
     write_failures: IntCounter,
     forgotten: IntCounter,
+    id_conflicts: IntCounter,
     tokens_owned: IntGauge,
     tokens_to_own: IntGauge,
 }
@@ -149,6 +150,7 @@ impl Lifecycler {
             status: status_tx,
             stop_waiters: Vec::new(),
             last_error: None,
+            rival: None,
         };
         let handle = LifecyclerHandle { requests: requests_tx, status: status_rx, store };
         #[expect(
@@ -263,6 +265,10 @@ impl Metrics {
                 "freehold_ring_forgotten_total",
                 "Members that we took out of the ring because they were silent for too long.",
             ))?,
+            id_conflicts: IntCounter::with_opts(opts(
+                "freehold_ring_id_conflicts_total",
+                "Writes of our ring entry that found it kept alive by another process: two have one id.",
+            ))?,
             tokens_owned: IntGauge::with_opts(opts(
                 "cortex_member_ring_tokens_owned",
                 "The number of tokens owned in the ring.",
@@ -275,6 +281,7 @@ impl Metrics {
         registry.register(Box::new(metrics.heartbeats.clone()))?;
         registry.register(Box::new(metrics.write_failures.clone()))?;
         registry.register(Box::new(metrics.forgotten.clone()))?;
+        registry.register(Box::new(metrics.id_conflicts.clone()))?;
         registry.register(Box::new(metrics.tokens_owned.clone()))?;
         registry.register(Box::new(metrics.tokens_to_own.clone()))?;
         Ok(metrics)
@@ -293,6 +300,8 @@ struct Run {
     stop_waiters: Vec<oneshot::Sender<bool>>,
     /// Why the last write failed; `None` after one that did not.
     last_error: Option<KvError>,
+    /// Where the last write found another process under our id.
+    rival: Option<String>,
 }
 
 impl Run {
@@ -411,6 +420,7 @@ impl Run {
                     tracing::info!("writing to the ring works again");
                 }
                 self.note_forgotten(&applied.forgotten);
+                self.note_rival(&applied.rival);
                 Event::Written { change, applied }
             }
             (Ok(()), None) => unreachable!("a swap succeeds only through its closure"),
@@ -464,6 +474,28 @@ impl Run {
         self.metrics.forgotten.inc_by(ids.len() as u64);
         let named = ids[..ids.len().min(FORGOTTEN_NAMED_MAX)].join(" ");
         tracing::warn!(count = ids.len(), named, "forgot members that were silent for too long");
+    }
+
+    /// Both take the other's entry for their own, and nobody else can tell them apart: what the
+    /// ring shares out between members both take whole.
+    fn note_rival(&mut self, rival: &Option<String>) {
+        if let Some(rival) = rival {
+            self.metrics.id_conflicts.inc();
+            // Each heartbeat finds it again; one line for that is enough.
+            if self.rival.as_ref() != Some(rival) {
+                let member = self.lifecycle.member();
+                tracing::error!(
+                    id = member.id,
+                    address = member.addr,
+                    other_address = rival,
+                    "another process is in the ring under our id, and what either is to take \
+                     alone both take: give each an id of its own"
+                );
+            }
+        } else if self.rival.is_some() {
+            tracing::info!("nobody else is in the ring under our id any more");
+        }
+        self.rival.clone_from(rival);
     }
 
     fn report_end(&mut self, is_clean: bool) {

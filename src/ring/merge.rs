@@ -120,6 +120,23 @@ pub fn forget_silent(
     ring.instances.extract_if(.., is_silent).map(|(id, _)| id).collect()
 }
 
+/// The address of another process that keeps our entry alive under our own id, if there is one.
+///
+/// Our last write is what we find in there, unless somebody else lives by the same id. Of an entry
+/// that an earlier life left behind, as `Register` finds it, the same cannot be told.
+pub fn rival(
+    ring: &RingModel,
+    member: &Member,
+    now_ms: i64,
+    heartbeat_timeout_ms: u64,
+) -> Option<String> {
+    let entry = ring.instances.get(&member.id).filter(|entry| entry.addr != member.addr)?;
+    let age_ms = now_ms.saturating_sub(entry.timestamp_s.saturating_mul(1000));
+    let timeout_ms = i64::try_from(heartbeat_timeout_ms).unwrap_or(i64::MAX);
+    let is_alive = entry.state != InstanceState::Left && (timeout_ms == 0 || age_ms <= timeout_ms);
+    is_alive.then(|| entry.addr.clone())
+}
+
 /// What the entry that an earlier life left behind means for this one.
 fn register(member: &mut Member, ring: &RingModel, now_s: i64) {
     let found = ring.instances.get(&member.id).filter(|entry| entry.state != InstanceState::Left);

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{ConfigError, KvConfig, LifecyclerConfig, NUM_TOKENS_MAX, RingConfig};
+use super::config::{KvConfig, KvConfigError, LifecyclerConfig, NUM_TOKENS_MAX, RingConfig};
 use crate::units::Millis;
 
 /// Name of the ingesters' ring in its store, after the prefix: Cortex's.
@@ -43,6 +43,25 @@ pub struct ServiceRingConfig {
     pub instance_port: u16,
 }
 
+/// Why such a block cannot be used. Which block it is says whoever has it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceRingError {
+    #[error("num_tokens is {num_tokens}; it must be at most {NUM_TOKENS_MAX}")]
+    NumTokens { num_tokens: usize },
+    #[error(
+        "heartbeat_period ({period}) must be below heartbeat_timeout ({timeout}), or this member \
+         is unhealthy between two heartbeats"
+    )]
+    HeartbeatPeriod { period: Millis, timeout: Millis },
+    #[error(
+        "auto_forget_delay ({delay}) must be above heartbeat_timeout ({timeout}), or members that \
+         are only slow are forgotten"
+    )]
+    AutoForget { delay: Millis, timeout: Millis },
+    #[error("its store cannot be used")]
+    Kv { source: KvConfigError },
+}
+
 /// The distributors' ring as Cortex's members are in it.
 impl Default for ServiceRingConfig {
     fn default() -> Self {
@@ -75,13 +94,20 @@ impl ServiceRingConfig {
         }
     }
 
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> Result<(), ServiceRingError> {
+        // Having no tokens is what an ingester may not, and such a member may.
         if self.num_tokens > NUM_TOKENS_MAX {
-            return Err(ConfigError::NumTokens { num_tokens: self.num_tokens });
+            return Err(ServiceRingError::NumTokens { num_tokens: self.num_tokens });
         }
-        // Having no tokens is all that an ingester may not.
-        let with_tokens = Self { num_tokens: self.num_tokens.max(1), ..self.clone() };
-        with_tokens.lifecycler().validate()
+        let (period, timeout) = (self.heartbeat_period, self.heartbeat_timeout);
+        if timeout.0 > 0 && period >= timeout {
+            return Err(ServiceRingError::HeartbeatPeriod { period, timeout });
+        }
+        let delay = self.auto_forget_delay;
+        if delay.0 > 0 && delay <= timeout {
+            return Err(ServiceRingError::AutoForget { delay, timeout });
+        }
+        self.kvstore.validate().map_err(|source| ServiceRingError::Kv { source })
     }
 
     /// The life that such a member leads.

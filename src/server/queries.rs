@@ -93,7 +93,7 @@ impl QueryEdge {
             asked.query.set_repeatable();
         }
         if let (Some(name), Some(client)) = (self.clients.name(), &asked.client) {
-            asked.query.set(name.as_str(), client.as_str());
+            asked.own_header = Some((name.as_str().to_owned(), client.as_str().to_owned()));
         }
         let answered = self.frontend.answer(asked).await.map_err(unanswered)?;
         Ok(response(answered, held))

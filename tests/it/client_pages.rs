@@ -151,7 +151,7 @@ impl Gates {
     fn args(&self, at: usize, ask: ClientsAsk, json: bool) -> ClientsArgs {
         let addr = self.gates[at].http_address.to_string();
         let kind = freehold::clients::Gates::Distributors;
-        ClientsArgs { addr, tenant: TENANT.to_owned(), kind, ask, json }
+        ClientsArgs { addr, tenant: TENANT.to_owned(), kind: Some(kind), ask, json }
     }
 
     async fn stop(self) {
@@ -431,7 +431,8 @@ async fn budgets_of_queries_are_shown_and_forgiven_with_their_tries() {
         (shared::client_key(&tenant, &client), shared::tries_key(&tenant, &client));
     let ask = async |ask: ClientsAsk| {
         let (addr, tenant) = (addr.clone(), TENANT.to_owned());
-        let args = ClientsArgs { addr, tenant, kind: QueryFrontends, ask, json: false };
+        // It has budgets of queries alone, and is found to.
+        let args = ClientsArgs { addr, tenant, kind: None, ask, json: false };
         clients::run(&args).await
     };
     let spend_all = async || {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use freehold::app::{App, WriteGate};
+use freehold::app::{App, QueryGate, WriteGate};
 use freehold::config::{Config, Target};
 use freehold::limits::IngestionRateStrategy;
 use freehold::ring::config::KvStoreKind;
@@ -105,6 +105,25 @@ async fn every_target_has_the_pages_that_are_listed_for_it() {
         check(gate.http_address, "gate", |targets| {
             let is_ours = targets.split([',', ';']).any(|word| word.trim().starts_with("gate"));
             is_ours && (to_ring || !targets.contains("where it sends"))
+        })
+        .await;
+        gate.stop().await.expect("stops");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_query_gate_has_the_pages_that_are_listed_for_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for has_clients in [false, true] {
+        let mut config = config(Target::QueryFrontend, dir.path());
+        config.client_identity.enabled = has_clients;
+        // Nobody has to be there.
+        config.frontend.downstream.url = "http://127.0.0.1:1".into();
+        let gate = QueryGate::start(config).await.expect("starts");
+        check(gate.http_address, "query gate", |targets| {
+            let is_ours =
+                targets.split([',', ';']).any(|word| word.trim().starts_with("query gate"));
+            is_ours && (has_clients || !targets.contains("-client-identity.enabled"))
         })
         .await;
         gate.stop().await.expect("stops");

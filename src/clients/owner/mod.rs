@@ -407,3 +407,6 @@ impl Evictions {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic under this lock")
 }
+
+#[cfg(all(test, feature = "model"))]
+mod models;

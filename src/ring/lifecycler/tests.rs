@@ -380,3 +380,39 @@ async fn members_that_start_together_all_get_in_with_tokens_of_their_own() {
     tokens.dedup();
     assert_eq!((ring.instances.len(), tokens.len()), (20, 80));
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_of_one_id_are_told_of_each_other() {
+    let kv = InMemoryKv::default();
+    let clock = clock();
+    let at = |addr: &str| Settings { addr: addr.to_owned(), ..settings_of("me") };
+    let spawn = |addr: &str| {
+        let metrics = Metrics::register(&Registry::new(), "ingester").unwrap();
+        let conflicts = metrics.id_conflicts.clone();
+        let kv = KvClient::InMemory(kv.clone());
+        let key = KEY.to_owned();
+        let clock = Arc::clone(&clock);
+        let means = Means { kv, key, codec: CODEC, clock, tokens_file_path: None, metrics };
+        (Lifecycler::spawn(at(addr), means), conflicts)
+    };
+    let (first, conflicts) = spawn("first:1");
+    until(&first, |status| status.state == Active).await;
+    sleep(Duration::from_secs(60)).await;
+    // A process that comes again at another address is no second one.
+    drop(first);
+    let (second, second_conflicts) = spawn("second:1");
+    until(&second, |status| status.state == Active).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((conflicts.get(), second_conflicts.get()), (0, 0));
+    let (third, third_conflicts) = spawn("third:1");
+    until(&third, |status| status.state == Active).await;
+    sleep(Duration::from_secs(60)).await;
+    for conflicts in [&second_conflicts, &third_conflicts] {
+        assert!((10..=26).contains(&conflicts.get()), "{}", conflicts.get());
+    }
+    drop(third);
+    sleep(Duration::from_secs(10)).await;
+    let before = second_conflicts.get();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(second_conflicts.get(), before, "it is gone");
+}

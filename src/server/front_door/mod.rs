@@ -7,15 +7,18 @@
 mod answer;
 mod routes;
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, State};
-use axum::middleware::{self, Next};
+use axum::extract::ConnectInfo;
 use axum::response::Response;
-use std::net::SocketAddr;
+use tower::Service;
 
 use crate::clock::Clock;
 use crate::front_door::address::HopHeader;
@@ -62,29 +65,48 @@ impl FrontDoorEdge {
         Self(Arc::new(Inner { door, clock, routes, headers, log: Mutex::default() }))
     }
 
-    /// Puts it in front of all routes.
+    /// Puts it in front of all routes: once, around the router, since a layer of the router's is
+    /// copied with each request's route.
     pub fn before(self, router: Router) -> Router {
-        router.layer(middleware::from_fn_with_state(self, pass_through))
+        Router::new().fallback_service(Guarded { edge: self, router })
     }
 }
 
-/// A request's whole way: in, to its route, and out.
-async fn pass_through(
-    State(edge): State<FrontDoorEdge>,
-    request: Request<Body>,
-    next: Next,
-) -> Response {
-    let Some(class) = edge.0.routes.class(request.uri().path()) else {
-        return next.run(request).await;
-    };
-    let pass = match edge.0.enter(class, &request) {
-        Ok(pass) => pass,
-        Err(refused) => return *refused,
-    };
-    let mut visit = Visit { inner: &edge.0, class, pass: Some(pass) };
-    let mut response = next.run(request).await;
-    visit.answered(&mut response);
-    response
+/// A router behind the front door.
+#[derive(Clone)]
+struct Guarded {
+    edge: FrontDoorEdge,
+    router: Router,
+}
+
+impl Service<Request<Body>> for Guarded {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// A request's whole way: in, to its route, and out.
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let inner = &self.edge.0;
+        let Some(class) = inner.routes.class(request.uri().path()) else {
+            return Box::pin(self.router.call(request));
+        };
+        let pass = match inner.enter(class, &request) {
+            Ok(pass) => pass,
+            Err(refused) => return Box::pin(std::future::ready(Ok(*refused))),
+        };
+        // Before anything else, so that it leaves though nobody ever asks for the answer.
+        let mut visit = Visit { inner: Arc::clone(inner), class, pass: Some(pass) };
+        let answer = self.router.call(request);
+        Box::pin(async move {
+            let mut response = answer.await?;
+            visit.answered(&mut response);
+            Ok(response)
+        })
+    }
 }
 
 impl Inner {
@@ -157,13 +179,13 @@ fn values(headers: &HeaderMap, name: HeaderName) -> impl DoubleEndedIterator<Ite
 }
 
 /// A request that is in; it leaves when this is dropped, if not before.
-struct Visit<'a> {
-    inner: &'a Inner,
+struct Visit {
+    inner: Arc<Inner>,
     class: RouteClass,
     pass: Option<Pass>,
 }
 
-impl Visit<'_> {
+impl Visit {
     fn answered(&mut self, response: &mut Response) {
         let Some(pass) = self.pass.take() else { return };
         let door = &self.inner.door;
@@ -185,7 +207,7 @@ impl Visit<'_> {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for Visit {
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take() {
             let outcome = self.inner.door.outcome_of_abort(self.class);

@@ -62,8 +62,13 @@ pub struct DownstreamAddress {
 /// Settings of the way to the downstream that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DownstreamConfigError {
-    #[error("-frontend.downstream-url cannot be used")]
+    #[error(
+        "-frontend.downstream-url cannot be used; an address is http://host:port, \
+         https://host:port or h2c://host:port"
+    )]
     Url(#[from] AddressError),
+    #[error("-frontend.downstream-url has {url:?}, whose scheme is none of http, https and h2c")]
+    Scheme { url: String },
     #[error("-frontend.downstream-url holds a query, which each request has of its own: {url:?}")]
     Query { url: String },
     #[error("-frontend.downstream-url names {url:?} twice")]
@@ -206,7 +211,13 @@ impl DownstreamAddress {
             Some(rest) => (true, format!("http://{rest}")),
             None => (false, url.to_owned()),
         };
-        let address = Address::parse_url(&plain)?;
+        let address = match Address::parse_url(&plain) {
+            // In its own words it would know of two.
+            Err(AddressError::Scheme { .. }) => {
+                return Err(DownstreamConfigError::Scheme { url: url.to_owned() });
+            }
+            parsed => parsed?,
+        };
         match address.path.contains('?') {
             true => Err(DownstreamConfigError::Query { url: url.to_owned() }),
             false => Ok(Self { address, is_http2 }),
@@ -239,6 +250,10 @@ mod tests {
             let error = check(|config| config.url = url.into()).expect_err(url);
             assert!(error.to_string().contains("-frontend.downstream-url"), "{error}");
         }
+        let error = check(|config| config.url = "ftp://a".into()).expect_err("no such scheme");
+        assert!(error.to_string().ends_with("none of http, https and h2c"), "{error}");
+        let error = check(|config| config.url = "a:80".into()).expect_err("no scheme");
+        assert!(error.to_string().contains("h2c://host:port"), "{error}");
         let many: Vec<_> = (1..=65).map(|port| format!("http://a:{port}")).collect();
         let error = check(|config| config.url = many.join(",")).expect_err("too many");
         assert_eq!(error, DownstreamConfigError::TooMany { count: 65 });

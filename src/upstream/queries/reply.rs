@@ -170,7 +170,7 @@ impl ReplyHead {
     /// What `Server-Timing` says of a metric, in milliseconds.
     pub fn server_timing_ms(&self, name: &str) -> Option<f64> {
         let lines = self.headers.get_all("server-timing").iter();
-        server_timing::duration_ms(lines.filter_map(|line| line.to_str().ok()), name)
+        server_timing::duration_ms(lines.map(HeaderValue::as_bytes), name)
     }
 
     /// The length of the body as it was announced.
