@@ -99,8 +99,16 @@ impl Setup {
             .await;
         }
         let client = Client(distributor.http);
-        let mut cluster =
-            Beside { pairs: Vec::new(), client, setup: self, distributor, querier, etcd, seed, dir };
+        let mut cluster = Beside {
+            pairs: Vec::new(),
+            client,
+            setup: self,
+            distributor,
+            querier,
+            etcd,
+            seed,
+            dir,
+        };
         cluster.grow_to(ingesters).await;
         Some(cluster)
     }
@@ -196,7 +204,8 @@ impl Beside {
     /// One more of Cortex's distributors.
     pub async fn start_distributor(&self, name: &str, more: &[String]) -> Cortex {
         let home = self.dir.path().join(name);
-        let distributor = Cortex::start(&home, "distributor", &self.etcd, self.seed, &self.setup, more);
+        let distributor =
+            Cortex::start(&home, "distributor", &self.etcd, self.seed, &self.setup, more);
         until("one more distributor is ready", async || is_ready(distributor.http).await).await;
         distributor
     }

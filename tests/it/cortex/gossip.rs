@@ -43,12 +43,8 @@ struct Ring {
 impl Ring {
     /// Starts them in this order, each once the one before it serves.
     async fn start(order: [usize; NUMBER]) -> Self {
-        let members = IDS.map(|id| Member {
-            id,
-            http: free_port(),
-            gossip: free_port(),
-            process: None,
-        });
+        let members =
+            IDS.map(|id| Member { id, http: free_port(), gossip: free_port(), process: None });
         let dir = tempfile::tempdir().expect("a directory");
         let mut ring = Self { members: members.into(), dir };
         for index in order {

@@ -12,6 +12,7 @@ use super::history::{Direction, Message};
 use super::pairs::{Entry, Pairs};
 use super::value::{Value, ValueKind};
 use crate::ring::kv::reason;
+use crate::ring::model::InstanceState;
 
 /// The store's part of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -163,8 +164,9 @@ struct InstanceJson<'a> {
     addr: &'a str,
     #[serde(skip_serializing_if = "is_zero")]
     timestamp: i64,
-    #[serde(skip_serializing_if = "is_zero")]
-    state: i64,
+    /// The first state is zero to Go, and left out.
+    #[serde(skip_serializing_if = "is_active")]
+    state: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tokens: Vec<u32>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -181,6 +183,10 @@ struct ReplicaJson<'a> {
     received_at: i64,
     #[serde(skip_serializing_if = "is_zero")]
     deleted_at: i64,
+}
+
+fn is_active(state: &&'static str) -> bool {
+    *state == InstanceState::Active.name()
 }
 
 fn is_zero(number: &i64) -> bool {
