@@ -3,6 +3,17 @@
 //!
 //! Peers probe each other, spread what they learn with their packets, and now and then compare
 //! everything over a stream. What the layer above wants spread (ring changes) rides along.
+//!
+//! Read [`membership`] first: it is the whole machine on one page, without input and output.
 
+pub mod awareness;
+pub mod broadcasts;
+pub mod joining;
+pub mod membership;
 pub mod message;
+pub mod peers;
+pub mod probe;
+pub mod schedule;
+pub mod settings;
+pub mod suspicion;
 pub mod wire;
