@@ -52,6 +52,11 @@ impl Joining {
         self.next_ms
     }
 
+    /// Before anybody was reached, or it was given up.
+    pub fn tries(&self) -> u32 {
+        self.tries
+    }
+
     /// Whether the seeds are to be looked up and asked now; then [`Self::asked`] is to be called.
     pub fn take(&mut self, now_ms: u64) -> bool {
         let is_due = self.next_ms.is_some_and(|at_ms| at_ms <= now_ms);

@@ -219,10 +219,13 @@ impl Membership {
         self.changes.push(About::new(key, content, version), part)
     }
 
-    /// Asks for a full exchange with each of them.
-    pub fn join(&mut self, seeds: &[SocketAddr]) {
-        let asked = seeds.iter().filter(|seed| **seed != self.settings.addr);
-        self.outputs.extend(asked.map(|to| Output::PushPullWith { to: *to, is_join: true }));
+    /// Asks for a full exchange with each of them. Tells how many of them are ourselves: they count
+    /// as having answered, or the first member of a cluster could not join it.
+    pub fn join(&mut self, seeds: &[SocketAddr]) -> usize {
+        let others = seeds.iter().filter(|seed| **seed != self.settings.addr);
+        let before = self.outputs.len();
+        self.outputs.extend(others.map(|to| Output::PushPullWith { to: *to, is_join: true }));
+        seeds.len() - (self.outputs.len() - before)
     }
 
     /// Says good-bye. What is still to be spread goes on being spread; [`Output::LeaveSpread`]
@@ -246,7 +249,7 @@ impl Membership {
         if self.push_pull_pulse.take(now_ms) {
             self.compare_with_one();
             let interval_ms = self.settings.push_pull_interval_ms;
-            let stretched = schedule::push_pull_interval_ms(interval_ms, self.peers.len());
+            let stretched = schedule::push_pull_interval_ms(interval_ms, self.peers.count());
             self.push_pull_pulse.stretch(stretched);
         }
         if self.gossip_pulse.take(now_ms) {

@@ -11,6 +11,7 @@ pub mod awareness;
 pub mod broadcasts;
 pub mod config;
 pub mod discovery;
+pub mod joining;
 pub mod membership;
 pub mod message;
 pub mod metrics;

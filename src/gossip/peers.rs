@@ -100,7 +100,7 @@ impl Peers {
     }
 
     /// All of them, the dead and ourselves included.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.list.len()
     }
 
@@ -201,7 +201,7 @@ mod tests {
         for (place, peer) in peers.iter().enumerate() {
             assert_eq!(peers.places[&peer.name], place);
         }
-        assert_eq!(peers.places.len(), peers.len());
+        assert_eq!(peers.places.len(), peers.count());
         assert_eq!(peers.live(), peers.iter().filter(|peer| !peer.is_gone()).count());
     }
 
@@ -217,13 +217,13 @@ mod tests {
             peers.change(&format!("p{number}"), |peer| peer.state = PeerState::Alive);
             holds(&peers);
         }
-        assert_eq!((peers.len(), peers.live()), (41, 21));
+        assert_eq!((peers.count(), peers.live()), (41, 21));
         peers.change("nobody", |peer| peer.state = PeerState::Left);
         peers.change("us", |peer| peer.state = PeerState::Left);
         // p0 to p9 were gone before 10; the gone since then stay, and so do we.
         peers.reap_and_shuffle(10, &mut rng);
         holds(&peers);
-        assert_eq!((peers.len(), peers.live()), (31, 20));
+        assert_eq!((peers.count(), peers.live()), (31, 20));
         assert_eq!(peers.us().state, PeerState::Left);
     }
 
@@ -258,6 +258,6 @@ mod tests {
             assert!(peers.insert(peer(&format!("p{number}"), PeerState::Alive, 0), &mut rng));
         }
         assert!(!peers.insert(peer("one more", PeerState::Alive, 0), &mut rng));
-        assert_eq!(peers.len(), PEERS_MAX);
+        assert_eq!(peers.count(), PEERS_MAX);
     }
 }

@@ -78,7 +78,7 @@ impl Suspicions {
         self.by_name.remove(name);
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.by_name.len()
     }
 
@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(suspicions.over(10), ["b".into(), "z".into()]);
         suspicions.end("b");
         suspicions.end("z");
-        assert_eq!((suspicions.len(), suspicions.next_ms()), (1, Some(50)));
+        assert_eq!((suspicions.count(), suspicions.next_ms()), (1, Some(50)));
     }
 }

@@ -25,6 +25,7 @@ mod fan_out;
 mod faults;
 mod flood;
 mod front_door;
+mod gossip_sim;
 mod grpc;
 mod http;
 mod http_behaviour;

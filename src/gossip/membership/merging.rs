@@ -224,7 +224,7 @@ impl Membership {
     }
 
     fn suspicion(&self, from: &str, now_ms: u64) -> Suspicion {
-        let peers = self.peers.len();
+        let peers = self.peers.count();
         let factor = self.settings.suspicion_factor;
         // Two fewer than the factor, so that the least time comes two probe intervals before what
         // the factor promises; none, where fewer than that are left beside us and the suspect.

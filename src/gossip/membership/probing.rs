@@ -125,7 +125,7 @@ impl Membership {
         // Each peer and the end of the lap once: memberlist counts the end as a peer, and so with
         // one other probes only every second time.
         let mut looked_at = 0;
-        while looked_at <= self.peers.len() {
+        while looked_at <= self.peers.count() {
             let Some(peer) = self.peers.at(self.lap_place) else {
                 let before_ms = now_ms.saturating_sub(self.settings.gossip_to_dead_ms);
                 self.peers.reap_and_shuffle(before_ms, &mut self.rng);

@@ -55,7 +55,7 @@ impl Membership {
         }
         let factor = self.settings.retransmit_factor;
         let told_leave = self.is_leave_spreading();
-        let to_all = broadcasts::transmits_max(factor, self.peers.len());
+        let to_all = broadcasts::transmits_max(factor, self.peers.count());
         let room = self.rumours.fill(room, to_all, &mut parts);
         let to_live = broadcasts::transmits_max(factor, self.peers.live());
         self.changes.fill(room, to_live, &mut parts);

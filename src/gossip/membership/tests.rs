@@ -117,7 +117,7 @@ fn at_one_incarnation_the_worse_news_win_and_a_higher_one_beats_them() {
     hear(&mut member, Message::Alive(alive(1, 1)), 2);
     assert_eq!(state(&member, "p1"), (PeerState::Suspect, 1));
     hear(&mut member, Message::Alive(alive(1, 2)), 2);
-    assert_eq!((state(&member, "p1"), member.suspicions.len()), ((PeerState::Alive, 2), 0));
+    assert_eq!((state(&member, "p1"), member.suspicions.count()), ((PeerState::Alive, 2), 0));
     hear(&mut member, dead("p1", 1, "p2"), 3);
     assert_eq!(state(&member, "p1"), (PeerState::Alive, 2));
     hear(&mut member, dead("p1", 2, "p2"), 3);
@@ -202,7 +202,7 @@ fn who_speaks_another_protocol_or_has_no_name_is_not_taken_in() {
     let check = |versions| {
         let mut member = member(settings(), 0);
         hear(&mut member, Message::Alive(Alive { versions, ..alive(1, 1) }), 0);
-        assert_eq!(member.peers.len(), 1);
+        assert_eq!(member.peers.count(), 1);
         assert_eq!(warnings(&member.take_outputs()).len(), 1);
     };
     check(Versions(None));
@@ -218,9 +218,9 @@ fn who_speaks_another_protocol_or_has_no_name_is_not_taken_in() {
         hear(&mut member, Message::Alive(Alive { name: name.into(), ..alive(1, 1) }), 0);
     }
     hear(&mut member, Message::Alive(Alive { meta: vec![0; 513].into(), ..alive(1, 1) }), 0);
-    assert_eq!((member.peers.len(), member.counts().peers_refused), (1, 3));
+    assert_eq!((member.peers.count(), member.counts().peers_refused), (1, 3));
     hear(&mut member, Message::Alive(alive(1, 0)), 0);
-    assert_eq!(member.peers.len(), 1, "no life begins with 0");
+    assert_eq!(member.peers.count(), 1, "no life begins with 0");
 
     // Nor are accusers kept whose names have no end.
     hear(&mut member, suspect("us", 9, &long), 0);
@@ -303,7 +303,7 @@ fn who_is_alone_may_leave_at_once() {
 #[test]
 fn joining_asks_each_seed_but_ourselves() {
     let mut member = member(settings(), 0);
-    member.join(&[addr(0), addr(5)]);
+    assert_eq!(member.join(&[addr(0), addr(5)]), 1);
     let expected = Output::PushPullWith { to: addr(5), is_join: true };
     assert_eq!(member.take_outputs(), [expected]);
 }

@@ -3,6 +3,12 @@
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+/// Longest goodbye, as Cortex' `-memberlist.leave-timeout`.
+pub const LEAVE_MS: u64 = 5_000;
+
+/// Longest pause between two lives.
+pub const PAUSE_MAX_MS: u64 = 20_000;
+
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// So much of all packets is lost, and they take up to so long, so that they overtake.
@@ -51,7 +57,10 @@ impl Fault {
             Self::Weather { for_ms, .. }
             | Self::Partition { for_ms, .. }
             | Self::Freeze { for_ms, .. } => *for_ms,
-            _ => 0,
+            // The goodbye, and the longest pause before the next life.
+            Self::Restart { .. } => LEAVE_MS + PAUSE_MAX_MS,
+            Self::Leave { .. } => LEAVE_MS,
+            Self::Crash { .. } | Self::Newcomer => 0,
         }
     }
 }

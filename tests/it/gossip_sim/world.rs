@@ -10,7 +10,7 @@ use freehold::gossip::settings::Settings;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::faults::{Fault, Plan};
+use super::faults::{Fault, LEAVE_MS, PAUSE_MAX_MS, Plan};
 use super::network::{self, Event, Events, FAIR, Half, Weather};
 use super::ring::{Change, Payload, Status};
 
@@ -19,9 +19,6 @@ const REJOIN_MS: u64 = 60_000;
 
 /// A frozen process' listener takes so many connections; the rest are lost.
 const BACKLOG: usize = 128;
-
-/// Longest goodbye, as Cortex' `-memberlist.leave-timeout`.
-const LEAVE_MS: u64 = 5_000;
 
 /// When the world begins, by a true clock.
 const EPOCH_MS: i64 = 1_700_000_000_000;
@@ -235,7 +232,7 @@ impl<P: Payload> World<P> {
                 self.events.push(self.now_ms + for_ms, Event::Heal);
             }
             Fault::Restart { member, is_graceful } => {
-                let pause_ms = self.rng.random_range(100..20_000);
+                let pause_ms = self.rng.random_range(100..PAUSE_MAX_MS);
                 if self.members[member].core.is_none() || self.members[member].is_over {
                     return;
                 }
@@ -391,7 +388,9 @@ impl<P: Payload> World<P> {
         if !others.is_empty() && !self.members[at].is_frozen {
             let two: Vec<SocketAddr> =
                 (0..2).map(|_| others[self.rng.random_range(0..others.len())]).collect();
-            self.timed(at, |core| core.join(&two));
+            self.timed(at, |core| {
+                core.join(&two);
+            });
             self.settle(at);
         }
         let pause_ms = if others.is_empty() { 1_000 } else { REJOIN_MS };
@@ -520,7 +519,7 @@ impl<P: Payload> World<P> {
     /// Whether one reaches the other.
     fn is_open(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let Some(cut) = self.cut else { return true };
-        let side = |addr| self.by_addr.get(&addr).map(|at| *at as u64 % (cut + 1) == 0);
+        let side = |addr| self.by_addr.get(&addr).map(|at| (*at as u64).is_multiple_of(cut + 1));
         side(from) == side(to)
     }
 

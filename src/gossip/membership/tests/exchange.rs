@@ -48,7 +48,7 @@ fn who_speaks_what_not_all_understand_spoils_the_whole_exchange() {
         let reports = vec![report(2, 1, PeerState::Alive), strange];
         let error = member.merge(reports, 0).unwrap_err();
         assert_eq!(error.to_string(), expected);
-        assert_eq!((member.peers().len(), member.take_outputs()), (2, vec![]));
+        assert_eq!((member.peers().count(), member.take_outputs()), (2, vec![]));
     };
     let [least, most, _, d_least, d_most, _] = VERSIONS;
     check(

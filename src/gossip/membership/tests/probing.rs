@@ -103,7 +103,7 @@ fn an_answer_that_waited_while_we_were_stopped_saves_the_peer_and_counts_against
     hear(&mut member, ack(ping.sequence), start_ms + 60_000);
     member.tick(start_ms + 60_000);
     assert_eq!(state(&member, &ping.target).0, PeerState::Alive);
-    assert_eq!((member.suspicions.len(), member.health_score()), (0, 1));
+    assert_eq!((member.suspicions.count(), member.health_score()), (0, 1));
 }
 
 #[test]

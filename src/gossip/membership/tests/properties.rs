@@ -121,8 +121,8 @@ proptest! {
             prop_assert_eq!(us.addr, addr(0));
             prop_assert!(us.incarnation >= incarnation);
             incarnation = us.incarnation;
-            prop_assert!(member.suspicions.len() < member.peers.len());
-            prop_assert!(member.rumours.len() <= member.peers.len());
+            prop_assert!(member.suspicions.count() < member.peers.count());
+            prop_assert!(member.rumours.len() <= member.peers.count());
         }
     }
 

@@ -111,5 +111,5 @@ fn what_was_gone_for_long_is_forgotten_at_the_end_of_a_lap() {
         }
     }
     assert!(now_ms > 31_000, "{now_ms}");
-    assert_eq!((member.peers.len(), state(&member, "p2").0), (2, PeerState::Alive));
+    assert_eq!((member.peers.count(), state(&member, "p2").0), (2, PeerState::Alive));
 }

@@ -129,7 +129,7 @@ impl Gossiping {
             name = settings.name, address = %settings.addr, cluster_label = config.cluster_label,
             "takes part in the gossip"
         );
-        let bound_port = transport.bound().first().map_or(0, SocketAddr::port);
+        let port = transport.bound().first().map_or(0, SocketAddr::port);
         let shared = Arc::new(Shared {
             store,
             machine: Mutex::new(Membership::new(settings, rand::random(), 0)),
@@ -144,8 +144,8 @@ impl Gossiping {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shared).run(inbound));
-        let joining = joining::Joining::new(config, Discovery::new(bound_port), &shared);
-        let joined = joining.start(&mut tasks).await;
+        let joiner = joining::Joiner::new(config, Discovery::new(port), &shared);
+        let joined = joiner.start(&mut tasks).await;
         shared.store.enter(Phase::Running);
         Ok(Self { shared, joined, tasks, leave_timeout: config.leave_timeout.as_duration() })
     }
@@ -344,7 +344,9 @@ impl Shared {
         for broadcast in broadcasts {
             let super::Broadcast { key, content, version, bytes } = broadcast;
             if let Err(error) = machine.broadcast(&key, &content, version, bytes) {
-                tracing::warn!(key, %error, "a change of the ring cannot be told");
+                // Never one of ours, which are small. Who joins learns a whole ring at once, and
+                // those he has it from know it.
+                tracing::debug!(key, %error, "a change of the ring is not told on");
             }
         }
     }

@@ -11,17 +11,15 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 
 use super::{Joined, Shared};
 use crate::gossip::config::{MemberlistConfig, Seed};
 use crate::gossip::discovery::Discovery;
-use crate::ring::kv::jittered_by_half;
+use crate::gossip::joining::{JoinPace, Joining, Verdict};
 
 /// Members asked at once: names may stand for a whole cluster, of which some are long dead.
 const ASKED_AT_ONCE: usize = 8;
-/// Doublings of the wait between two tries; the longest wait bounds it long before.
-const DOUBLINGS_MAX: u32 = 16;
 
 /// Nobody was reached, and it is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,91 +35,82 @@ pub struct JoinFailed {
     pub reason: String,
 }
 
-pub(super) struct Joining {
+pub(super) struct Joiner {
     shared: Arc<Shared>,
     discovery: Discovery,
     seeds: Vec<Seed>,
     members: String,
-    back_off_min: Duration,
-    back_off_max: Duration,
-    retries_max: u32,
+    /// When to ask.
+    joining: Joining,
     is_fatal: bool,
-    rejoin_interval: Duration,
 }
 
-impl Joining {
+impl Joiner {
     pub fn new(config: &MemberlistConfig, discovery: Discovery, shared: &Arc<Shared>) -> Self {
+        let pace = JoinPace {
+            backoff_min_ms: config.min_join_backoff.0,
+            backoff_max_ms: config.max_join_backoff.0,
+            retries_max: config.max_join_retries,
+            rejoin_interval_ms: config.rejoin_interval.0,
+        };
+        let seeds = config.seeds();
         Self {
             shared: Arc::clone(shared),
             discovery,
-            seeds: config.seeds(),
             members: config.join_members.join(", "),
-            back_off_min: config.min_join_backoff.as_duration(),
-            back_off_max: config.max_join_backoff.as_duration(),
-            retries_max: config.max_join_retries,
+            joining: Joining::new(pace, !seeds.is_empty(), rand::random(), 0),
+            seeds,
             is_fatal: config.abort_if_cluster_join_fails,
-            rejoin_interval: config.rejoin_interval.as_duration(),
         }
     }
 
     /// Tries once, and leaves the rest to a task.
-    pub async fn start(self, tasks: &mut JoinSet<()>) -> watch::Receiver<Joined> {
-        if self.seeds.is_empty() {
-            return watch::Sender::new(Joined::Yes).subscribe();
-        }
-        let first = self.join().await;
-        let (joined, seen) = watch::channel(match &first {
-            Ok(_) => Joined::Yes,
-            Err(reason) => Joined::NotYet(reason.clone()),
+    pub async fn start(mut self, tasks: &mut JoinSet<()>) -> watch::Receiver<Joined> {
+        let (joined, seen) = watch::channel(Joined::Yes);
+        self.ask_if_due(&joined).await;
+        tasks.spawn(async move {
+            while let Some(next_ms) = self.joining.next_ms() {
+                sleep_until(self.shared.started + Duration::from_millis(next_ms)).await;
+                self.ask_if_due(&joined).await;
+            }
+            // Whoever waits for the outcome finds it, for as long as we take part.
+            joined.closed().await;
         });
-        if let Err(reason) = &first {
-            tracing::warn!(members = self.members, reason, "no member of the gossip was reached");
-        }
-        tasks.spawn(self.go_on(first.err(), joined));
         seen
     }
 
-    async fn go_on(self, failed: Option<String>, joined: watch::Sender<Joined>) {
-        if let Some(reason) = failed {
-            let outcome = self.try_again(reason, &joined).await;
-            joined.send_replace(outcome);
-        }
-        if self.rejoin_interval.is_zero() {
+    async fn ask_if_due(&mut self, joined: &watch::Sender<Joined>) {
+        if !self.joining.take(self.shared.now_ms()) {
             return;
         }
-        // Not all that start together rejoin together.
-        sleep(self.rejoin_interval.mul_f64(rand::random())).await;
-        loop {
-            match self.join().await {
-                Ok(reached) => tracing::debug!(reached, "rejoined the gossip"),
-                Err(reason) => tracing::warn!(reason, "re-joining memberlist cluster failed"),
+        let outcome = self.join().await;
+        let reached = *outcome.as_ref().unwrap_or(&0);
+        // That the names lead to us alone is an answer, too.
+        let answered = if outcome.is_ok() { reached.max(1) } else { 0 };
+        let verdict = self.joining.asked(answered, self.shared.now_ms());
+        match (verdict, outcome) {
+            (Verdict::Again, Err(reason)) => {
+                let members = &self.members;
+                tracing::warn!(members, reason, "no member of the gossip was reached");
+                joined.send_replace(Joined::NotYet(reason));
             }
-            sleep(self.rejoin_interval).await;
-        }
-    }
-
-    /// Until somebody is reached or the tries are used up.
-    async fn try_again(&self, mut reason: String, joined: &watch::Sender<Joined>) -> Joined {
-        for retry in 0..self.retries_max {
-            let wait = self.back_off_min.saturating_mul(1 << retry.min(DOUBLINGS_MAX));
-            let wait_ms = u64::try_from(wait.min(self.back_off_max).as_millis());
-            sleep(jittered_by_half(wait_ms.unwrap_or(u64::MAX))).await;
-            match self.join().await {
-                Ok(reached) => {
-                    tracing::info!(reached, "joined the gossip");
-                    return Joined::Yes;
-                }
-                Err(failed) => reason = failed,
+            (Verdict::GaveUp, Err(reason)) => {
+                let tries = self.joining.tries();
+                let failed = JoinFailed { members: self.members.clone(), tries, reason };
+                tracing::error!(error = %failed, "no member of the gossip was reached");
+                joined.send_replace(match self.is_fatal {
+                    true => Joined::Failed(Arc::new(failed)),
+                    // Others may still find us.
+                    false => Joined::NotYet(failed.to_string()),
+                });
             }
-            joined.send_replace(Joined::NotYet(reason.clone()));
-        }
-        let tries = self.retries_max.saturating_add(1);
-        let failed = JoinFailed { members: self.members.clone(), tries, reason };
-        tracing::error!(error = %failed, "nobody was reached");
-        match self.is_fatal {
-            true => Joined::Failed(Arc::new(failed)),
-            // Others may still find us.
-            false => Joined::NotYet(failed.to_string()),
+            (Verdict::Rejoined, Err(reason)) => {
+                tracing::warn!(reason, "re-joining memberlist cluster failed");
+            }
+            (_, outcome) => {
+                tracing::info!(reached = outcome.unwrap_or_default(), "joined the gossip");
+                joined.send_replace(Joined::Yes);
+            }
         }
     }
 
