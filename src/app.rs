@@ -89,31 +89,19 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
     match config.target {
         Target::All | Target::Ingester => {
             let app = App::start(config).await?;
-            let ended = until(stop, app.gossip.failed()).await;
+            let ended = app.gossip.until(stop).await;
             app.stop().await.and(ended)
         }
         Target::Distributor => {
             let gate = WriteGate::start(config).await?;
-            let ended = until(stop, gate.gossip_failed()).await;
+            let ended = gate.gossip.until(stop).await;
             gate.stop().await.and(ended)
         }
         Target::QueryFrontend => {
             let gate = QueryGate::start(config).await?;
-            let ended = until(stop, gate.gossip_failed()).await;
+            let ended = gate.gossip.until(stop).await;
             gate.stop().await.and(ended)
         }
-    }
-}
-
-/// Ends as asked, or because the process cannot go on.
-async fn until(
-    stop: impl Future<Output = ()>,
-    failed: impl Future<Output = AppError>,
-) -> Result<(), AppError> {
-    // Both arms only wait.
-    tokio::select! {
-        () = stop => Ok(()),
-        error = failed => Err(error),
     }
 }
 

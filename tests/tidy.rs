@@ -98,6 +98,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("clients/peers", "upstream"),
     ("gossip/transport", "tls"),
     ("ring/kv", "tls"),
+    ("ring/kv/memberlist", "gossip"),
     ("upstream", "tls"),
 ];
 

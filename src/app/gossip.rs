@@ -66,14 +66,16 @@ impl Gossip {
         })
     }
 
-    /// Ends when the settings say that a process which reached nobody is to end.
-    pub(super) fn failed(&self) -> impl Future<Output = AppError> + use<> {
-        let view = self.view();
-        async move {
-            match view {
-                Some(view) => AppError::Join(view.join_failed().await),
-                None => std::future::pending().await,
-            }
+    /// Until `stop`, or until nobody was reached where that is to be the process' end.
+    pub(super) async fn until(&self, stop: impl Future<Output = ()>) -> Result<(), AppError> {
+        let Some(view) = self.view() else {
+            stop.await;
+            return Ok(());
+        };
+        // Both arms only wait.
+        tokio::select! {
+            () = stop => Ok(()),
+            failed = view.join_failed() => Err(AppError::Join(failed)),
         }
     }
 

@@ -53,7 +53,7 @@ pub struct QueryGate {
     pub budgets: Option<Budgets>,
     config: Arc<Config>,
     queries: Queries,
-    gossip: Gossip,
+    pub(super) gossip: Gossip,
     drainer: Drainer,
     /// Ends with the drain: servers, the reader of the runtime file, health checks, the canary.
     tasks: JoinSet<()>,
@@ -176,11 +176,6 @@ impl QueryGate {
             drainer,
             tasks,
         })
-    }
-
-    /// Ends when the process is not to go on without others.
-    pub(super) fn gossip_failed(&self) -> impl Future<Output = AppError> + use<> {
-        self.gossip.failed()
     }
 
     /// Leaves the ring, answers what is under way, and ends everything that was started.

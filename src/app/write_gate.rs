@@ -49,7 +49,7 @@ pub struct WriteGate {
     pub budgets: Option<Budgets>,
     /// Where writes go to the ring's ingesters.
     ingesters: Option<IngesterRing>,
-    gossip: Gossip,
+    pub(super) gossip: Gossip,
     drainer: Drainer,
     /// Ends with the drain: the server, the reader of the runtime file, the upkeep.
     tasks: JoinSet<()>,
@@ -171,11 +171,6 @@ impl WriteGate {
             drainer,
             tasks,
         })
-    }
-
-    /// Ends when the process is not to go on without others.
-    pub(super) fn gossip_failed(&self) -> impl Future<Output = AppError> + use<> {
-        self.gossip.failed()
     }
 
     /// Leaves the ring, answers what is under way, and ends everything that was started.

@@ -66,12 +66,12 @@ impl Default for TransportMetrics {
             counters: Default::default(),
             active_connections: AtomicU64::default(),
             receive_seconds: histogram(HistogramOpts::new(
-                "cortex_memberlist_tcp_transport_packet_receive_duration_seconds",
+                "memberlist_tcp_transport_packet_receive_duration_seconds",
                 "Duration (in seconds) of inbound packet-type message reads.",
             )),
             receive_bytes: histogram(
                 HistogramOpts::new(
-                    "cortex_memberlist_tcp_transport_packet_receive_bytes",
+                    "memberlist_tcp_transport_packet_receive_bytes",
                     "Distribution of inbound packet sizes in bytes.",
                 )
                 .buckets(bytes),
@@ -113,7 +113,7 @@ impl TransportMetrics {
             families.counter(name, help, self.value(*count));
         }
         families.gauge(
-            "cortex_memberlist_tcp_transport_active_connections",
+            "memberlist_tcp_transport_active_connections",
             "Current number of active inbound TCP connections.",
             self.active_connections() as f64,
         );
@@ -137,57 +137,57 @@ impl TransportMetrics {
 const COUNTERS: &[(Count, &str, &str)] = &[
     (
         Count::IncomingStreams,
-        "cortex_memberlist_tcp_transport_incoming_streams_total",
+        "memberlist_tcp_transport_incoming_streams_total",
         "Number of incoming memberlist streams",
     ),
     (
         Count::OutgoingStreams,
-        "cortex_memberlist_tcp_transport_outgoing_streams_total",
+        "memberlist_tcp_transport_outgoing_streams_total",
         "Number of outgoing streams",
     ),
     (
         Count::OutgoingStreamErrors,
-        "cortex_memberlist_tcp_transport_outgoing_stream_errors_total",
+        "memberlist_tcp_transport_outgoing_stream_errors_total",
         "Number of errors when opening memberlist stream to another node",
     ),
     (
         Count::PacketsReceived,
-        "cortex_memberlist_tcp_transport_packets_received_total",
+        "memberlist_tcp_transport_packets_received_total",
         "Number of received memberlist packets",
     ),
     (
         Count::PacketsReceivedBytes,
-        "cortex_memberlist_tcp_transport_packets_received_bytes_total",
+        "memberlist_tcp_transport_packets_received_bytes_total",
         "Total bytes received as packets",
     ),
     (
         Count::PacketsReceivedErrors,
-        "cortex_memberlist_tcp_transport_packets_received_errors_total",
+        "memberlist_tcp_transport_packets_received_errors_total",
         "Number of errors when receiving memberlist packets",
     ),
     (
         Count::PacketsSent,
-        "cortex_memberlist_tcp_transport_packets_sent_total",
+        "memberlist_tcp_transport_packets_sent_total",
         "Number of memberlist packets sent",
     ),
     (
         Count::PacketsSentBytes,
-        "cortex_memberlist_tcp_transport_packets_sent_bytes_total",
+        "memberlist_tcp_transport_packets_sent_bytes_total",
         "Total bytes sent as packets",
     ),
     (
         Count::PacketsSentErrors,
-        "cortex_memberlist_tcp_transport_packets_sent_errors_total",
+        "memberlist_tcp_transport_packets_sent_errors_total",
         "Number of errors when sending memberlist packets",
     ),
     (
         Count::UnknownConnections,
-        "cortex_memberlist_tcp_transport_unknown_connections_total",
+        "memberlist_tcp_transport_unknown_connections_total",
         "Number of unknown TCP connections (not a packet or stream)",
     ),
     (
         Count::RejectedConnections,
-        "cortex_memberlist_tcp_transport_rejected_connections_total",
+        "memberlist_tcp_transport_rejected_connections_total",
         "Number of inbound TCP connections rejected because the concurrent connection limit was reached",
     ),
     (

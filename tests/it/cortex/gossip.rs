@@ -245,10 +245,10 @@ async fn who_dies_is_unhealthy_and_can_be_forgotten(ring: &mut Ring) {
 }
 
 async fn who_leaves_is_seen_leaving_and_left(ring: &Ring) {
-    for index in [1, 2] {
+    for (index, gone) in [(1, &[][..]), (2, &[1])] {
         let id = IDS[index];
         ring.signal(index, "-TERM");
-        ring.until_all_see("LEAVING", id, &[], |entry| entry.0 == "LEAVING").await;
+        ring.until_all_see("LEAVING", id, gone, |entry| entry.0 == "LEAVING").await;
         // It lingers for its last metrics.
         until("it has left", async || {
             ring.seen_by(3).await.get(id).is_some_and(|entry| entry.0 == "LEFT")
