@@ -16,7 +16,7 @@ mod strangers;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,7 +115,8 @@ pub struct Transport {
     shared: Arc<Shared>,
     advertised: SocketAddr,
     bound: Vec<SocketAddr>,
-    _tasks: JoinSet<()>,
+    /// Locked to end them.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl Transport {
@@ -169,7 +170,7 @@ impl Transport {
             tasks.spawn(Arc::clone(&tls.server).follow(RELOAD_PERIOD, std::future::pending()));
             tasks.spawn(Arc::clone(&tls.client).follow(RELOAD_PERIOD, std::future::pending()));
         }
-        let transport = Self { shared, advertised, bound, _tasks: tasks };
+        let transport = Self { shared, advertised, bound, tasks: Mutex::new(tasks) };
         Ok((transport, Inbound { packets: received, streams: opened }))
     }
 
@@ -224,6 +225,11 @@ impl Transport {
             Err(_) => Err(DialError::Timeout { to, wait }),
         };
         dialled.inspect_err(|_| metrics.add(Count::OutgoingStreamErrors, 1))
+    }
+
+    /// Listens and sends no more.
+    pub fn close(&self) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 
     /// Until every packet was sent or lost, or `wait` is over: the last words of one who leaves.

@@ -40,6 +40,10 @@ pub use joining::JoinFailed;
 /// own bound. One beyond it is left out; the next interval brings another.
 const STREAMS_MAX: usize = 128;
 
+/// Packets heard before what is due is done: the intervals of gossip and probes are a hundred
+/// milliseconds and more, a usual packet takes a hundredth of one.
+const HEARD_AT_ONCE_MAX: usize = 256;
+
 /// How long what is still to be told may take when we go. Cortex's: a busy cluster's news never
 /// end, and of ours each was told several times by then.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(10);
@@ -179,6 +183,8 @@ impl Gossiping {
         }
         shared.transport.drained(DRAIN_WAIT).await;
         shared.store.enter(Phase::Stopped);
+        // Those who show us outlive this.
+        shared.transport.close();
         self.tasks.shutdown().await;
     }
 }
@@ -293,7 +299,9 @@ impl Shared {
                 biased;
                 Some(packet) = inbound.packets.recv() => {
                     self.hear(packet);
-                    while let Ok(packet) = inbound.packets.try_recv() {
+                    // So many that what is due is not put off for long.
+                    for _ in 1..HEARD_AT_ONCE_MAX {
+                        let Ok(packet) = inbound.packets.try_recv() else { break };
                         self.hear(packet);
                     }
                 }
