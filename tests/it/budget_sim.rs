@@ -11,7 +11,7 @@ use checks::{bound_holds, ideal};
 use world::{Faults, Plan, World};
 
 /// Seeds of the short form and of the long one (`FREEHOLD_LONG_TESTS=1`).
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 40;
 const SEEDS_LONG: u64 = 5000;
 
 fn seeds() -> std::ops::Range<u64> {
