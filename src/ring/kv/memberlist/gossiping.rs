@@ -477,3 +477,6 @@ fn settings(config: &MemberlistConfig, addr: SocketAddr) -> Settings {
         ..Settings::new(&name, addr)
     }
 }
+
+#[cfg(test)]
+mod tests;
