@@ -16,7 +16,6 @@ use tokio::sync::Semaphore;
 
 use super::{FORM_BYTES_MAX, answer};
 use crate::go_text::Rfc3339Ms;
-use crate::gossip::message::PeerState;
 use crate::ring::kv::memberlist::gossiping::GossipView;
 use crate::ring::kv::memberlist::page::{Format, KeyView, MessageView, ViewError};
 
@@ -168,7 +167,7 @@ impl MemberlistPage {
                 .map(|peer| MemberRow {
                     name: peer.name,
                     address: peer.address.to_string(),
-                    state: state_name(peer.state),
+                    state: peer.state.name(),
                 })
                 .collect(),
             keys: store.keys.into_iter().take(ROWS_MAX).map(KeyRow::new).collect(),
@@ -188,14 +187,5 @@ impl KeyRow {
     fn new(key: KeyView) -> Self {
         let parameter = form_urlencoded::byte_serialize(key.key.as_bytes()).collect();
         Self { parameter, key }
-    }
-}
-
-fn state_name(state: PeerState) -> &'static str {
-    match state {
-        PeerState::Alive => "alive",
-        PeerState::Suspect => "suspect",
-        PeerState::Dead => "dead",
-        PeerState::Left => "left",
     }
 }

@@ -13,7 +13,7 @@ use crate::distributor::ha::HaStoreKind;
 use crate::exposition::{AtScrape, Families};
 use crate::ring::config::KvStoreKind;
 use crate::ring::kv::memberlist::Metrics;
-use crate::ring::kv::memberlist::gossiping::{GossipView, Gossiping, Joined};
+use crate::ring::kv::memberlist::gossiping::{GossipView, Gossiping};
 use crate::ring::kv::requests::RequestDurations;
 use crate::ring::kv::stores::Stores;
 
@@ -55,14 +55,14 @@ impl Gossip {
     pub(super) fn noted(&self, ready: edges::Ready) -> edges::Ready {
         let Some(view) = self.view() else { return ready };
         Arc::new(move || {
-            let note = ready()?;
-            let reason = match view.joined() {
-                Joined::Yes => return Ok(note),
-                Joined::NotYet(reason) => reason,
-                Joined::Failed(failed) => failed.to_string(),
+            let lines = |first: Option<String>| {
+                let lines: Vec<_> = first.into_iter().chain(view.loneliness()).collect();
+                (!lines.is_empty()).then(|| lines.join("\n"))
             };
-            let of_gossip = format!("no member of the gossip was reached yet, the last: {reason}");
-            Ok(Some(note.into_iter().chain([of_gossip]).collect::<Vec<_>>().join("\n")))
+            match ready() {
+                Ok(note) => Ok(lines(note)),
+                Err(reason) => Err(lines(Some(reason)).unwrap_or_default()),
+            }
         })
     }
 
@@ -75,7 +75,10 @@ impl Gossip {
         // Both arms only wait.
         tokio::select! {
             () = stop => Ok(()),
-            failed = view.join_failed() => Err(AppError::Join(failed)),
+            failed = view.join_failed() => {
+                tracing::error!("ends, as -memberlist.abort-if-join-fails wants it");
+                Err(AppError::Join(failed))
+            }
         }
     }
 

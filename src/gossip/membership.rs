@@ -96,7 +96,7 @@ pub enum Warning {
     NotForUs { from: SocketAddr, target: String },
     #[error("{name} answers over streams and not to packets; the network may be misconfigured")]
     StreamsOnly { name: String },
-    #[error("refuting that we are {state:?}, said by {from}")]
+    #[error("refuting that we are {}, said by {from}", .state.name())]
     Refuting { state: PeerState, from: String },
     #[error("suspect {name} ran out of time and counts as dead")]
     SuspectDied { name: String },

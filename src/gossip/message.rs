@@ -122,3 +122,15 @@ pub enum PeerState {
     /// It said that it leaves.
     Left,
 }
+
+impl PeerState {
+    /// memberlist's name, as pages and log lines have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Suspect => "suspect",
+            Self::Dead => "dead",
+            Self::Left => "left",
+        }
+    }
+}

@@ -88,12 +88,13 @@ impl Door {
         });
         let (connection, kind) = match opening.await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(Some(error))) => {
+            // What TLS itself finds wrong; a connection that breaks off says nothing of who it was.
+            Ok(Err(Some(error))) if error.kind() == io::ErrorKind::InvalidData => {
                 self.shared.strangers.refuse(Refusal::Certificate, from, &error);
                 return;
             }
             // Who looks whether the port is open says nothing.
-            Ok(Err(None)) | Err(_) => return metrics.add(Count::UnknownConnections, 1),
+            Ok(Err(_)) | Err(_) => return metrics.add(Count::UnknownConnections, 1),
         };
         match kind {
             PACKET => {

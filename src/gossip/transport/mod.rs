@@ -89,13 +89,13 @@ pub enum TransportError {
     Advertise(#[from] AdvertiseError),
 }
 
-/// Why a stream cannot be opened.
+/// Why a stream cannot be opened; who asks knows with whom.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    #[error("no connection to {to}")]
-    Connect { to: SocketAddr, source: io::Error },
-    #[error("no connection to {to} within {} ms", .wait.as_millis())]
-    Timeout { to: SocketAddr, wait: Duration },
+    #[error("no connection")]
+    Connect { source: io::Error },
+    #[error("no connection within {} ms", .wait.as_millis())]
+    Timeout { wait: Duration },
 }
 
 /// What all parts of a transport share.
@@ -221,8 +221,8 @@ impl Transport {
             Ok(connection)
         });
         let dialled = match dialling.await {
-            Ok(dialled) => dialled.map_err(|source| DialError::Connect { to, source }),
-            Err(_) => Err(DialError::Timeout { to, wait }),
+            Ok(dialled) => dialled.map_err(|source| DialError::Connect { source }),
+            Err(_) => Err(DialError::Timeout { wait }),
         };
         dialled.inspect_err(|_| metrics.add(Count::OutgoingStreamErrors, 1))
     }

@@ -60,6 +60,16 @@ impl Refusal {
         }
     }
 
+    /// Value of the `reason` label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Label => "label",
+            Self::Certificate => "certificate",
+            Self::Encrypted => "encrypted",
+            Self::Malformed => "malformed",
+        }
+    }
+
     fn count(self) -> Count {
         match self {
             Self::Label => Count::RefusedLabel,
@@ -84,8 +94,9 @@ impl Strangers {
     pub fn refuse(&self, refusal: Refusal, from: SocketAddr, error: &dyn std::error::Error) {
         self.metrics.add(refusal.count(), 1);
         if self.lines[refusal as usize].is_due() {
-            let cause = error.source().map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(%from, %error, cause, kind = ?refusal, "gossip that is not listened to");
+            let cause = error.source().map(tracing::field::display);
+            let reason = refusal.name();
+            tracing::warn!(%from, %error, cause, reason, "gossip that is not listened to");
         }
     }
 }

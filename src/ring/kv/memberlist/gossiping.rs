@@ -32,6 +32,7 @@ use crate::gossip::message::PeerState;
 use crate::gossip::settings::Settings;
 use crate::gossip::transport::{Inbound, Received, Refusal, Transport, TransportError};
 use crate::gossip::wire::{self, LabelRule};
+use crate::ring::kv::reason;
 use crate::ring::lifecycler::{WallClock, host_name};
 
 pub use joining::JoinFailed;
@@ -205,6 +206,20 @@ impl GossipView {
         self.joined.borrow().clone()
     }
 
+    /// Why we are alone, while we are and should not be; whoever finds us mends that as well.
+    pub fn loneliness(&self) -> Option<String> {
+        if self.shared.machine().peers().live() > 1 {
+            return None;
+        }
+        match self.joined() {
+            Joined::Yes => None,
+            Joined::NotYet(reason) => {
+                Some(format!("no member of the gossip was reached: {reason}"))
+            }
+            Joined::Failed(failed) => Some(failed.to_string()),
+        }
+    }
+
     /// Waits until joining is given up for good; for ever where it is not.
     pub async fn join_failed(mut self) -> Arc<JoinFailed> {
         loop {
@@ -371,7 +386,8 @@ impl Shared {
                 let shared = Arc::clone(self);
                 streams.spawn(async move {
                     if let Err(error) = shared.exchange(to, is_join).await {
-                        tracing::debug!(%to, %error, "an exchange with a member failed");
+                        let error = reason(&error);
+                        tracing::debug!(%to, error, "an exchange with a member failed");
                     }
                 });
             }
@@ -386,7 +402,8 @@ impl Shared {
             Output::Joined(peer) => tracing::debug!(name = %peer.name, "a member joined"),
             Output::Updated(peer) => tracing::debug!(name = %peer.name, "a member changed"),
             Output::Gone(peer) => {
-                tracing::info!(name = %peer.name, state = ?peer.state, "a member of the gossip is gone");
+                let (name, state) = (&*peer.name, peer.state.name());
+                tracing::info!(name, state, "a member of the gossip is gone");
             }
             Output::LeaveSpread => self.leave_spread.notify_waiters(),
             Output::Warning(warning) => self.warn(&warning),
@@ -410,7 +427,7 @@ impl Shared {
         if warned[kind].is_none_or(|last| now.duration_since(last) >= WARNING_PERIOD) {
             warned[kind] = Some(now);
             drop(warned);
-            tracing::warn!(%warning, "gossip");
+            tracing::warn!(reason = %warning, "something is odd in the gossip");
         }
     }
 

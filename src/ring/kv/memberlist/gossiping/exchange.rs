@@ -22,12 +22,17 @@ const PIECE_BYTES: usize = 16 << 10;
 pub(super) enum ExchangeError {
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("the connection broke: {0}")]
-    Broke(#[from] io::Error),
+    #[error("the connection broke")]
+    Broke(#[source] io::Error),
     #[error(transparent)]
     Unreadable(#[from] StreamError),
-    #[error("it ended before its message did")]
+    #[error(
+        "it ended the stream without an answer, as a member does whose -memberlist.cluster-label or \
+         -memberlist.tls-enabled is another"
+    )]
     CutOff,
+    #[error("it speaks TLS, and we do not; see -memberlist.tls-enabled")]
+    SpeaksTls,
     #[error("it says: {0}")]
     Refused(String),
     #[error("its answer is none")]
@@ -36,6 +41,15 @@ pub(super) enum ExchangeError {
     Incompatible(#[from] Incompatible),
     #[error("not done within {} ms", .0.as_millis())]
     Timeout(Duration),
+}
+
+impl From<io::Error> for ExchangeError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::CutOff,
+            _ => Self::Broke(error),
+        }
+    }
 }
 
 impl Shared {
@@ -51,7 +65,8 @@ impl Shared {
             let ours = StreamMessage::PushPull(self.our_half(is_join));
             let bytes = stream::encode(&ours, Some(&self.label.label), self.is_compressed);
             connection.write_all(&bytes).await?;
-            match read_message(&mut connection, Decoder::answer()).await? {
+            let answer = read_message(&mut connection, Decoder::answer()).await;
+            match answer.map_err(told_of_tls)? {
                 StreamMessage::PushPull(theirs) => self.take_half(theirs),
                 StreamMessage::Error(text) => Err(ExchangeError::Refused(text)),
                 _ => Err(ExchangeError::NoAnswer),
@@ -136,6 +151,18 @@ impl Shared {
             self.store.merge_remote_state(user_state);
         }
         Ok(())
+    }
+}
+
+/// An alert of TLS, or a part of its handshake, is the answer to what is none of its own.
+fn told_of_tls(error: ExchangeError) -> ExchangeError {
+    const ALERT: u8 = 21;
+    const HANDSHAKE: u8 = 22;
+    match error {
+        ExchangeError::Unreadable(StreamError::Kind { kind: ALERT | HANDSHAKE }) => {
+            ExchangeError::SpeaksTls
+        }
+        other => other,
     }
 }
 

@@ -17,15 +17,19 @@ use super::{Joined, Shared};
 use crate::gossip::config::{MemberlistConfig, Seed};
 use crate::gossip::discovery::Discovery;
 use crate::gossip::joining::{JoinPace, Joining, Verdict};
+use crate::ring::kv::reason;
 
 /// Members asked at once: names may stand for a whole cluster, of which some are long dead.
 const ASKED_AT_ONCE: usize = 8;
 
+/// Reasons that are told of one try; settings may lead to a whole cluster.
+const REASONS_MAX: usize = 3;
+
 /// Nobody was reached, and it is not tried again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "failed to join memberlist cluster on startup: none of {members} was reached in {tries} \
-     tries, the last: {reason}; see -memberlist.join, -memberlist.max-join-retries and \
+    "failed to join memberlist cluster on startup: none of {members} was reached, tried \
+     {tries} times, the last: {reason}; see -memberlist.join, -memberlist.max-join-retries and \
      -memberlist.abort-if-join-fails"
 )]
 pub struct JoinFailed {
@@ -67,6 +71,9 @@ impl Joiner {
     /// Tries once, and leaves the rest to a task.
     pub async fn start(mut self, tasks: &mut JoinSet<()>) -> watch::Receiver<Joined> {
         let (joined, seen) = watch::channel(Joined::Yes);
+        if !self.seeds.is_empty() {
+            tracing::info!(members = self.members, "joins the gossip");
+        }
         self.ask_if_due(&joined).await;
         tasks.spawn(async move {
             while let Some(next_ms) = self.joining.next_ms() {
@@ -97,16 +104,18 @@ impl Joiner {
             (Verdict::GaveUp, Err(reason)) => {
                 let tries = self.joining.tries();
                 let failed = JoinFailed { members: self.members.clone(), tries, reason };
-                tracing::error!(error = %failed, "no member of the gossip was reached");
-                joined.send_replace(match self.is_fatal {
-                    true => Joined::Failed(Arc::new(failed)),
+                if self.is_fatal {
+                    joined.send_replace(Joined::Failed(Arc::new(failed)));
+                } else {
                     // Others may still find us.
-                    false => Joined::NotYet(failed.to_string()),
-                });
+                    tracing::error!(error = %failed, "we go on alone");
+                    joined.send_replace(Joined::NotYet(failed.reason));
+                }
             }
             (Verdict::Rejoined, Err(reason)) => {
                 tracing::warn!(reason, "re-joining memberlist cluster failed");
             }
+            (Verdict::Rejoined, Ok(reached)) => tracing::debug!(reached, "rejoined the gossip"),
             (_, outcome) => {
                 tracing::info!(reached = outcome.unwrap_or_default(), "joined the gossip");
                 joined.send_replace(Joined::Yes);
@@ -117,7 +126,7 @@ impl Joiner {
     /// Exchanges everything with each member that the settings lead to; how many were reached.
     async fn join(&self) -> Result<usize, String> {
         let found = self.discovery.resolve(&self.seeds).await;
-        let mut reason = found.failures.iter().map(ToString::to_string).next();
+        let mut reasons: Vec<_> = found.failures.iter().map(|failure| reason(failure)).collect();
         let own = self.shared.transport.advertised();
         let others = found.members.into_iter().filter(|address| *address != own);
         let asked: Vec<(SocketAddr, _)> = stream::iter(others)
@@ -125,7 +134,7 @@ impl Joiner {
             .buffer_unordered(ASKED_AT_ONCE)
             .collect()
             .await;
-        if asked.is_empty() && reason.is_none() {
+        if asked.is_empty() && reasons.is_empty() {
             // The names lead to us alone: we are the first.
             return Ok(0);
         }
@@ -135,9 +144,14 @@ impl Joiner {
         }
         for (to, outcome) in asked {
             if let Err(error) = outcome {
-                reason = Some(format!("{to}: {error}"));
+                reasons.push(format!("{to}: {}", reason(&error)));
             }
         }
-        Err(reason.unwrap_or_else(|| "there is nobody by these names".to_owned()))
+        let more = reasons.len().saturating_sub(REASONS_MAX);
+        reasons.truncate(REASONS_MAX);
+        if more > 0 {
+            reasons.push(format!("and {more} more"));
+        }
+        Err(reasons.join("; "))
     }
 }
