@@ -289,12 +289,9 @@ impl Cortex {
         std::fs::create_dir(home).expect("a directory");
         let mut command = Command::new(cortex_binary().expect("looked for before"));
         command.current_dir(home).args(common(etcd, setup, http, free_port()));
-        command.arg(format!("-target={target}")).args(cortex_flags()).args(more);
-        if setup.is_gossiped {
-            // The first of them is the seed.
-            let own = if target == "distributor" { seed } else { free_port() };
-            command.args(gossip_flags(own, seed));
-        }
+        // The first of them is the seed.
+        let own = if target == "distributor" { seed } else { free_port() };
+        command.arg(format!("-target={target}")).args(cortex_flags(setup, own, seed)).args(more);
         let _process = Process::spawn(&mut command, &home.join("log"));
         Self { http, _process }
     }
@@ -364,7 +361,7 @@ impl Pair {
         let (sidecar_http, sidecar_grpc) = (free_port(), free_port());
         let setup = &cluster.setup;
         let mut ingester_flags = common(&cluster.etcd, setup, upstream_http, upstream_grpc);
-        ingester_flags.extend(cortex_flags());
+        ingester_flags.extend(cortex_flags(setup, free_port(), cluster.seed));
         ingester_flags.extend([
             "-target=ingester".to_owned(),
             format!("-ingester.lifecycler.ID={id}"),
@@ -382,9 +379,6 @@ impl Pair {
             "-ingester.max-global-series-per-user=0".to_owned(),
             "-ingester.max-series-per-user=0".to_owned(),
         ]);
-        if setup.is_gossiped {
-            ingester_flags.extend(gossip_flags(free_port(), cluster.seed));
-        }
         ingester_flags.extend(setup.ingester.iter().cloned());
         let mut sidecar_flags = common(&cluster.etcd, setup, sidecar_http, sidecar_grpc);
         sidecar_flags.extend([
@@ -525,17 +519,27 @@ pub fn gossip_flags(own: u16, seed: u16) -> Vec<String> {
     ]
 }
 
-fn cortex_flags() -> Vec<String> {
-    vec![
-        "-distributor.ring.store=inmemory".to_owned(),
-        "-distributor.ring.instance-addr=127.0.0.1".to_owned(),
-        "-distributor.client-cleanup-period=1s".to_owned(),
-        "-memberlist.bind-addr=127.0.0.1".to_owned(),
-        format!("-memberlist.bind-port={}", free_port()),
-        "-blocks-storage.backend=filesystem".to_owned(),
-        "-blocks-storage.filesystem.dir=blocks".to_owned(),
-        "-blocks-storage.tsdb.dir=tsdb".to_owned(),
-    ]
+/// Every process of Cortex's gossips, also where its ring is elsewhere.
+fn cortex_flags(setup: &Setup, own: u16, seed: u16) -> Vec<String> {
+    let mut flags = match setup.is_gossiped {
+        true => gossip_flags(own, seed),
+        false => vec![
+            "-memberlist.bind-addr=127.0.0.1".to_owned(),
+            format!("-memberlist.bind-port={own}"),
+        ],
+    };
+    flags.extend(
+        [
+            "-distributor.ring.store=inmemory",
+            "-distributor.ring.instance-addr=127.0.0.1",
+            "-distributor.client-cleanup-period=1s",
+            "-blocks-storage.backend=filesystem",
+            "-blocks-storage.filesystem.dir=blocks",
+            "-blocks-storage.tsdb.dir=tsdb",
+        ]
+        .map(str::to_owned),
+    );
+    flags
 }
 
 pub async fn get(port: u16, path: &str, tenant: &str) -> std::io::Result<Answer> {
