@@ -299,6 +299,7 @@ impl App {
             clock,
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
+            is_gossiped: gossip.view().is_some(),
         });
         let router = http::router(
             http_edge,

@@ -29,6 +29,8 @@ struct IndexPage {
     series_owned: u64,
     /// The count that limits act on.
     limited_by: &'static str,
+    #[serde(skip)]
+    is_gossiped: bool,
 }
 
 pub(super) async fn show(State(pages): State<Pages>, headers: HeaderMap) -> Response {
@@ -89,6 +91,7 @@ impl IndexPage {
             series_in_memory: series.in_memory,
             series_owned: series.owned,
             limited_by: basis(sources.ingester.basis()),
+            is_gossiped: sources.is_gossiped,
         }
     }
 }

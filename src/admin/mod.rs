@@ -9,6 +9,7 @@
 
 mod answer;
 pub mod clients;
+pub mod gate_index;
 pub mod ha_tracker;
 mod index;
 pub mod memberlist;
@@ -48,6 +49,8 @@ pub struct Sources {
     /// Which services run in this process: the value of `-target`.
     pub target: String,
     pub version: &'static str,
+    /// A store of this process is on gossip, which has a page.
+    pub is_gossiped: bool,
 }
 
 /// What the page of a ring is made from.

@@ -7,6 +7,7 @@ use prometheus::Registry;
 
 use super::{AppError, edges};
 use crate::admin;
+use crate::admin::gate_index::Listed;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::ha::HaStoreKind;
@@ -43,6 +44,12 @@ impl Gossip {
 
     pub(super) fn view(&self) -> Option<GossipView> {
         self.0.as_ref().map(Gossiping::view)
+    }
+
+    /// Where `/` of a gate sends those who look for it.
+    pub(super) fn listed(&self) -> Option<Listed> {
+        let shows = "members, keys and messages of the gossip";
+        self.0.as_ref().map(|_| ("/memberlist", shows))
     }
 
     /// Cortex's page of it.

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::admin;
 use crate::admin::clients::ClientsSource;
+use crate::admin::gate_index::Listed;
 use crate::clients::Gates;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -138,7 +139,14 @@ impl QueryGate {
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
         let ready = gossip.noted(readiness(member.as_ref(), clock));
-        let pages = pages.merge(gossip.pages());
+        let in_ring =
+            member.as_ref().map(|_| ("/query-frontend/ring", "members that keep budgets"));
+        let listed: Vec<Listed> =
+            [Some(("/query-frontend/clients", "budgets of clients")), in_ring, gossip.listed()]
+                .into_iter()
+                .flatten()
+                .collect();
+        let pages = pages.merge(gossip.pages()).merge(edges::gate_index(&config, &listed));
         let pages = pages.merge(queries::router(query_edge(&config, &frontend, &room)?));
         let door = registry.clone();
         let edge = http::HttpEdge {

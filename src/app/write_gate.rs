@@ -18,6 +18,7 @@ use super::member::{Joining, Member};
 use super::readiness::ring_note;
 use super::{AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads};
 use crate::admin;
+use crate::admin::gate_index::Listed;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -123,7 +124,19 @@ impl WriteGate {
         }
         let ring = ingesters.as_ref().map(|ingesters| Arc::clone(ingesters.ring()));
         let ready = gossip.noted(readiness(member.as_ref(), ring, clock));
-        pages = pages.merge(gossip.pages());
+        let in_ring = member.as_ref().map(|_| ("/distributor/ring", "members that share rates"));
+        let to_ring = ingesters.as_ref().map(|_| ("/ring", "the ingesters that writes go to"));
+        let listed: Vec<Listed> = [
+            Some(("/distributor/clients", "budgets of clients")),
+            Some(("/ha-tracker", "elected replicas")),
+            in_ring,
+            to_ring,
+            gossip.listed(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        pages = pages.merge(gossip.pages()).merge(edges::gate_index(&config, &listed));
         let room = room(&config);
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
