@@ -140,7 +140,7 @@ fn we_refute_what_is_said_of_us_and_do_worse_for_it() {
     let mut member = member(settings(), 2);
     hear(&mut member, suspect("us", 7, "p1"), 1);
     assert_eq!((state(&member, "us"), member.health_score()), ((PeerState::Alive, 8), 1));
-    assert_eq!(warnings(&member.take_outputs()), ["refuting that we are Suspect, said by p1"]);
+    assert_eq!(warnings(&member.take_outputs()), ["refuting that we are suspect, said by p1"]);
     hear(&mut member, dead("us", 8, "p1"), 1);
     assert_eq!((state(&member, "us"), member.health_score()), ((PeerState::Alive, 9), 2));
     let queued = queued(&mut member);
