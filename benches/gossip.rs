@@ -1,11 +1,15 @@
 //! What gossip about a large ring costs a member: a full exchange of state, one heartbeat as it
-//! comes first and as it comes again, and a member that joins.
+//! comes first and as it comes again, and a member that joins; and first, in `member`, all of it
+//! as a part of a core.
 //!
 //! Rival: conflicts searched for among all tokens by a hash map, at each merge that brings
 //! tokens. The seed is fixed; the shape is `instances × tokens`. Of 600 members that heartbeat
 //! every five seconds 120 heartbeats come in a second, each some dozen times.
 
-use std::collections::HashMap;
+#[path = "gossip/member.rs"]
+mod member;
+
+use std::collections::{HashMap, HashSet};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -15,6 +19,7 @@ use freehold::ring::Token;
 use freehold::ring::go_rand::GoRand;
 use freehold::ring::kv::memberlist::merge::{Origin, merge};
 use freehold::ring::kv::memberlist::{GossipedStore, Metrics, Phase, Retention, Settings};
+use freehold::ring::lifecycler::WallClock;
 use freehold::ring::model::{Instance, InstanceState, RingModel};
 use freehold::wire::key_value_pair::{self, Pair};
 use freehold::wire::ring_desc;
@@ -24,6 +29,9 @@ const INSTANCES: usize = 600;
 const TOKENS_EACH: usize = 512;
 
 fn gossip_benches(c: &mut Criterion) {
+    member::report(15_000);
+    // The harder case: as often as Freehold's and Cortex's own default has it.
+    member::report(5_000);
     let ring = ring();
     exchanges(c, &ring);
     messages(c, &ring);
@@ -133,13 +141,17 @@ fn messages(c: &mut Criterion, ring: &RingModel) {
 }
 
 fn store(ring: &RingModel) -> GossipedStore {
+    // Ahead of all that is told, however long the bench runs.
+    store_by(ring, Arc::new(|| (NOW_S + 1_000_000_000) * 1000))
+}
+
+fn store_by(ring: &RingModel, clock: WallClock) -> GossipedStore {
     let settings = Settings {
         retention: Retention { left_ms: 300_000, deleted_ms: 300_000 },
         history_bytes_max: 0,
     };
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("a fresh registry");
-    // Ahead of all that is told, however long the bench runs.
-    let store = GossipedStore::new(settings, Arc::new(|| (NOW_S + 1_000_000_000) * 1000), metrics);
+    let store = GossipedStore::new(settings, clock, metrics);
     store.enter(Phase::Running);
     store.receive(message(ring.clone()));
     store.take_broadcasts();
@@ -158,8 +170,13 @@ fn message(ring: RingModel) -> Bytes {
 
 fn ring() -> RingModel {
     let mut random = GoRand::new(1);
+    let mut taken = HashSet::new();
     let instances = (0..INSTANCES).map(|i| {
-        let mut tokens: Vec<Token> = (0..TOKENS_EACH).map(|_| Token(random.next_u32())).collect();
+        // In a ring that was agreed on no token has two claimants.
+        let mut tokens: Vec<Token> = std::iter::repeat_with(|| Token(random.next_u32()))
+            .filter(|token| taken.insert(*token))
+            .take(TOKENS_EACH)
+            .collect();
         tokens.sort_unstable();
         let instance = Instance {
             addr: format!("10.0.{}.{}:9095", i / 256, i % 256),

@@ -3,8 +3,16 @@
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::ring::Tokens;
+
 /// Longest goodbye, as Cortex' `-memberlist.leave-timeout`.
 pub const LEAVE_MS: u64 = 5_000;
+
+/// Longest time for what is still to be told before that.
+pub const LAST_WORDS_MS: u64 = 10_000;
+
+/// An operator takes out who has been silent for so long; Cortex's `-ring.heartbeat-timeout`.
+pub const FORGET_AFTER_MS: u64 = 60_000;
 
 /// Longest pause between two lives.
 pub const PAUSE_MAX_MS: u64 = 20_000;
@@ -48,7 +56,7 @@ pub struct Plan {
     pub faults: Vec<(u64, Fault)>,
     /// Clocks of members differ from the true time by up to so much.
     pub skew_max_ms: i64,
-    pub token_bytes: usize,
+    pub tokens: Tokens,
 }
 
 impl Fault {
@@ -58,9 +66,10 @@ impl Fault {
             | Self::Partition { for_ms, .. }
             | Self::Freeze { for_ms, .. } => *for_ms,
             // The goodbye, and the longest pause before the next life.
-            Self::Restart { .. } => LEAVE_MS + PAUSE_MAX_MS,
-            Self::Leave { .. } => LEAVE_MS,
-            Self::Crash { .. } | Self::Newcomer => 0,
+            Self::Restart { .. } => LAST_WORDS_MS + LEAVE_MS + PAUSE_MAX_MS,
+            // It may be a kill, if it is frozen.
+            Self::Leave { .. } | Self::Crash { .. } => FORGET_AFTER_MS,
+            Self::Newcomer => 0,
         }
     }
 }
@@ -68,11 +77,11 @@ impl Fault {
 impl Plan {
     pub fn quiet(seed: u64, members: usize) -> Self {
         let skew_max_ms = (seed % 3) as i64 * 2_000;
-        Self { members, faults: Vec::new(), skew_max_ms, token_bytes: 0 }
+        Self { members, faults: Vec::new(), skew_max_ms, tokens: Tokens::FEW }
     }
 
-    pub fn with_token_bytes(mut self, token_bytes: usize) -> Self {
-        self.token_bytes = token_bytes;
+    pub fn with_tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = tokens;
         self
     }
 

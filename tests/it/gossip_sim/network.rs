@@ -50,6 +50,26 @@ pub enum Event {
         member: usize,
         life: u32,
     },
+    /// What it has to write of itself could not be written until now.
+    Write {
+        member: usize,
+        life: u32,
+    },
+    /// Joining has been tried for as long as it may.
+    Joined {
+        member: usize,
+        life: u32,
+    },
+    /// It waits until what it has to tell is told, at most until then.
+    LastWords {
+        member: usize,
+        life: u32,
+        until_ms: u64,
+    },
+    /// An operator has the member's entry taken out.
+    Forget {
+        member: usize,
+    },
     /// The end of a graceful goodbye, whether all has been said or not.
     Stop {
         member: usize,
@@ -85,21 +105,22 @@ const PACKET_OVERHEAD: usize = 2 + 21 + 16 + 5;
 
 #[derive(Default)]
 pub struct Events {
-    by_time: BTreeMap<(u64, u64), Event>,
+    /// Boxed, as the map moves what it holds again and again.
+    by_time: BTreeMap<(u64, u64), Box<Event>>,
     last: u64,
 }
 
 impl Events {
     pub fn push(&mut self, at_ms: u64, event: Event) {
         self.last += 1;
-        self.by_time.insert((at_ms, self.last), event);
+        self.by_time.insert((at_ms, self.last), Box::new(event));
     }
 
     /// The next one, unless it is later than that.
     pub fn pop(&mut self, until_ms: u64) -> Option<(u64, Event)> {
         let entry = self.by_time.first_entry().filter(|entry| entry.key().0 <= until_ms)?;
         let at_ms = entry.key().0;
-        Some((at_ms, entry.remove()))
+        Some((at_ms, *entry.remove()))
     }
 }
 

@@ -17,7 +17,7 @@
 //! who has LEFT has none, and no token is held twice. So only tokens that a merge brings are
 //! searched for conflicts; a heartbeat brings none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ring::model::{Instance, InstanceState, RingModel, Token};
 
@@ -235,20 +235,27 @@ fn resolve_conflicts(ring: &mut RingModel, claimants: &BTreeSet<String>) {
     if contested.is_empty() {
         return;
     }
-    let mut keepers: HashMap<Token, (bool, &String)> = HashMap::with_capacity(contested.len());
+    let mut claims: Vec<(Token, bool, String)> = Vec::new();
     for (id, entry) in &ring.instances {
-        let claim = (entry.state == InstanceState::Leaving, id);
+        let gives_way = entry.state == InstanceState::Leaving;
         for token in entry.tokens.iter().filter(|token| contested.binary_search(token).is_ok()) {
-            keepers
-                .entry(*token)
-                .and_modify(|keeper| *keeper = claim.min(*keeper))
-                .or_insert(claim);
+            claims.push((*token, gives_way, id.clone()));
         }
     }
-    let keepers: HashMap<Token, String> =
-        keepers.into_iter().map(|(token, (_, id))| (token, id.clone())).collect();
-    for (id, entry) in &mut ring.instances {
-        entry.tokens.retain(|token| keepers.get(token).is_none_or(|keeper| keeper == id));
+    claims.sort_unstable();
+    // The first claim of each token is the best. Who lost some is looked for by name, as the
+    // others are many.
+    let mut lost: BTreeMap<String, Vec<Token>> = BTreeMap::new();
+    let mut last = None;
+    for (token, _, id) in claims {
+        if last.replace(token) == Some(token) {
+            lost.entry(id).or_default().push(token);
+        }
+    }
+    for (id, lost) in lost {
+        if let Some(entry) = ring.instances.get_mut(&id) {
+            entry.tokens.retain(|token| lost.binary_search(token).is_err());
+        }
     }
 }
 

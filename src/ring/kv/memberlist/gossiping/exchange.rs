@@ -1,17 +1,24 @@
 //! Streams: full exchanges with another member, and pings where packets do not get through.
+//!
+//! A large ring takes some ten milliseconds to encode, and as many to decode and merge. That is
+//! done on threads that may be blocked, since here it would hold up whoever else this worker has
+//! to serve. The machine's lock is held for its own part alone, which is short.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use crate::gossip::membership::Incompatible;
 use crate::gossip::message::{Ping, PushPull};
 use crate::gossip::transport::{Connection, DialError, Refusal, Stream};
+use crate::gossip::wire::Label;
 use crate::gossip::wire::stream::{self, Decoder, StreamError, StreamMessage};
 
 /// Bytes that are read at once.
@@ -39,6 +46,8 @@ pub(super) enum ExchangeError {
     NoAnswer,
     #[error(transparent)]
     Incompatible(#[from] Incompatible),
+    #[error("what it needs encoded or merged was not to the end: {0}")]
+    Broken(#[from] JoinError),
     #[error("not done within {} ms", .0.as_millis())]
     Timeout(Duration),
 }
@@ -55,19 +64,18 @@ impl From<io::Error> for ExchangeError {
 impl Shared {
     /// Sends our half, and takes theirs.
     pub(super) async fn exchange(
-        &self,
+        self: &Arc<Self>,
         to: SocketAddr,
         is_join: bool,
     ) -> Result<(), ExchangeError> {
         let wait = self.stream_timeout;
         let exchanging = async {
             let mut connection = self.transport.dial_stream(to, wait).await?;
-            let ours = StreamMessage::PushPull(self.our_half(is_join));
-            let bytes = stream::encode(&ours, Some(&self.label.label), self.is_compressed);
-            connection.write_all(&bytes).await?;
+            let ours = self.our_half(is_join, Some(self.label.label.clone())).await?;
+            connection.write_all(&ours).await?;
             let answer = read_message(&mut connection, Decoder::answer()).await;
             match answer.map_err(told_of_tls)? {
-                StreamMessage::PushPull(theirs) => self.take_half(theirs),
+                StreamMessage::PushPull(theirs) => self.take_half(theirs).await,
                 StreamMessage::Error(text) => Err(ExchangeError::Refused(text)),
                 _ => Err(ExchangeError::NoAnswer),
             }
@@ -89,7 +97,7 @@ impl Shared {
     }
 
     async fn answer(
-        &self,
+        self: &Arc<Self>,
         peer: SocketAddr,
         mut connection: Connection,
     ) -> Result<(), ExchangeError> {
@@ -97,15 +105,15 @@ impl Shared {
         let answer = match reading.await? {
             StreamMessage::PushPull(theirs) => {
                 // Ours goes first: they are not to be told what they have just said.
-                let ours = StreamMessage::PushPull(self.our_half(theirs.join));
-                let bytes = stream::encode(&ours, None, self.is_compressed);
-                connection.write_all(&bytes).await?;
+                let ours = self.our_half(theirs.join, None).await?;
+                connection.write_all(&ours).await?;
                 connection.finish().await?;
-                return self.take_half(theirs);
+                return self.take_half(theirs).await;
             }
             StreamMessage::User(bytes) => {
-                self.store.receive(bytes);
-                return Ok(());
+                // It came over a stream since it is large.
+                let shared = Arc::clone(self);
+                return Ok(spawn_blocking(move || shared.store.receive(bytes)).await?);
             }
             StreamMessage::Ping(ping) => {
                 let ack = self.with_machine(|machine, _| machine.answer_stream_ping(peer, &ping));
@@ -138,17 +146,29 @@ impl Shared {
         }
     }
 
-    fn our_half(&self, join: bool) -> PushPull {
-        let peers = self.machine().reports();
-        PushPull { join, peers, user_state: self.store.local_state() }
+    /// The bytes of our half; with the label where we have opened the stream.
+    async fn our_half(
+        self: &Arc<Self>,
+        join: bool,
+        opening: Option<Label>,
+    ) -> Result<Bytes, ExchangeError> {
+        let shared = Arc::clone(self);
+        let made = spawn_blocking(move || {
+            let peers = shared.machine().reports();
+            let user_state = shared.store.local_state();
+            let ours = StreamMessage::PushPull(PushPull { join, peers, user_state });
+            stream::encode(&ours, opening.as_ref(), shared.is_compressed)
+        });
+        Ok(made.await?)
     }
 
     /// What it says of peers first: if we cannot understand each other, nothing of it counts.
-    fn take_half(&self, theirs: PushPull) -> Result<(), ExchangeError> {
+    async fn take_half(self: &Arc<Self>, theirs: PushPull) -> Result<(), ExchangeError> {
         let PushPull { peers, user_state, .. } = theirs;
         self.with_machine(|machine, now_ms| machine.merge(peers, now_ms))?;
         if !user_state.is_empty() {
-            self.store.merge_remote_state(user_state);
+            let shared = Arc::clone(self);
+            spawn_blocking(move || shared.store.merge_remote_state(user_state)).await?;
         }
         Ok(())
     }
