@@ -209,7 +209,9 @@ impl Door {
         }
         self.carry_over(keys, None, now_ns);
         self.addresses.with_known(keys.current.0, now_ns, |entry| {
-            let Some(reservation) = entered.reservation.take() else { return };
+            // One that was late with the former salt has made another of its own.
+            let is_ours = |one: &mut Reservation| entry.failures.has_made(one);
+            let Some(reservation) = entered.reservation.take_if(is_ours) else { return };
             match outcome.is_failure() {
                 true => entry.failures.keep(reservation, now_ns),
                 false => entry.failures.give_back(reservation, now_ns),

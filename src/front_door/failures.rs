@@ -42,6 +42,11 @@ impl FailureBudget {
         Some(Reservation { serial: self.serial })
     }
 
+    /// Whether the reservation was made with this budget.
+    pub fn has_made(&self, reservation: &Reservation) -> bool {
+        reservation.serial == self.serial
+    }
+
     /// The request went well, or was not for this budget to count.
     pub fn give_back(&mut self, reservation: Reservation, now_ns: i64) {
         if self.end(reservation, now_ns) {
@@ -82,7 +87,7 @@ impl FailureBudget {
 
     /// Lifts the brim again, unless the reservation was made with a budget that is gone.
     fn end(&mut self, reservation: Reservation, now_ns: i64) -> bool {
-        let is_ours = reservation.serial == self.serial && self.reserved > 0;
+        let is_ours = self.has_made(&reservation) && self.reserved > 0;
         if is_ours {
             self.reserved -= 1;
             self.bucket.set_burst(self.bucket.burst() + 1, now_ns);

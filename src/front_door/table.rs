@@ -4,7 +4,8 @@
 //! table that grows with what is asked is no limiter. One that forgets gives credit back, which
 //! is why what goes is counted, and whether it owed something.
 //!
-//! A shard is locked for one look-up and what the caller does with it, and never two of one table.
+//! A shard is locked for one look-up and what the caller does with it. Two of one table are locked
+//! only to move an entry, the lower first, with no other table's held.
 
 use std::fmt;
 use std::hash::BuildHasher as _;
@@ -102,19 +103,51 @@ impl<V> Table<V> {
     }
 
     pub fn remove(&self, key: Key) -> Option<V> {
-        let hash = self.hash(key);
-        self.shard(hash).remove(hash, key, |key| self.hash(key))
+        self.take(&mut self.shard(self.hash(key)), key)
     }
 
     /// Keeps under `key` what was kept under `former`. What is under `key` already stays: it was
-    /// moved by another request, or made by one between our two locks.
+    /// moved by another request.
+    ///
+    /// At no moment it is under neither, or who settles in that moment would find nothing to
+    /// settle with.
     pub fn move_to(&self, key: Key, former: Key, now_ns: i64) {
-        let hash = self.hash(key);
-        if self.shard(hash).find(hash, key).is_some() {
+        let (hash, former_hash) = (self.hash(key), self.hash(former));
+        if !self.lacks(&self.shard(hash), key) {
             return;
         }
-        let Some(value) = self.remove(former) else { return };
-        self.with(key, now_ns, || value, |_| ());
+        let (to, from) = (self.index(hash), self.index(former_hash));
+        if to == from {
+            let mut shard = lock(&self.shards[to]);
+            if self.lacks(&shard, key)
+                && let Some(value) = self.take(&mut shard, former)
+            {
+                self.put(&mut shard, key, value, now_ns);
+            }
+            return;
+        }
+        let (mut low, mut high) =
+            (lock(&self.shards[to.min(from)]), lock(&self.shards[to.max(from)]));
+        let (target, source) =
+            if to < from { (&mut low, &mut high) } else { (&mut high, &mut low) };
+        if self.lacks(target, key)
+            && let Some(value) = self.take(source, former)
+        {
+            self.put(target, key, value, now_ns);
+        }
+    }
+
+    fn lacks(&self, shard: &Shard<V>, key: Key) -> bool {
+        shard.find(self.hash(key), key).is_none()
+    }
+
+    fn take(&self, shard: &mut Shard<V>, key: Key) -> Option<V> {
+        shard.remove(self.hash(key), key, |key| self.hash(key))
+    }
+
+    fn put(&self, shard: &mut Shard<V>, key: Key, value: V, now_ns: i64) {
+        self.make_room(shard, now_ns);
+        shard.insert(self.hash(key), key, value, self.tick(now_ns), |key| self.hash(key));
     }
 
     pub fn len(&self) -> usize {
@@ -146,8 +179,12 @@ impl<V> Table<V> {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<V>> {
-        // The index uses the lowest bits for the slot and the topmost for its tags.
-        lock(&self.shards[(hash >> 32) as usize % self.shards.len()])
+        lock(&self.shards[self.index(hash)])
+    }
+
+    fn index(&self, hash: u64) -> usize {
+        // A shard's own index uses the lowest bits for the slot and the topmost for its tags.
+        (hash >> 32) as usize % self.shards.len()
     }
 }
 
