@@ -114,6 +114,8 @@ pub struct Counts {
     pub probes: u64,
     pub probes_failed: u64,
     pub refutations: u64,
+    /// Pings of strangers beyond the few that are answered.
+    pub pings_unanswered: u64,
 }
 
 /// See the file's head.
@@ -135,6 +137,8 @@ pub struct Membership {
     /// A probe was due while one was in flight; it follows at once.
     is_probe_owed: bool,
     relays: Relays,
+    /// The second, and how many strangers were answered in it.
+    strangers: (u64, u32),
 
     probe_pulse: Pulse,
     gossip_pulse: Pulse,
@@ -184,6 +188,7 @@ impl Membership {
             probe: None,
             is_probe_owed: false,
             relays: Relays::default(),
+            strangers: (0, 0),
             outputs: Vec::new(),
             counts: Counts::default(),
         };
@@ -195,7 +200,7 @@ impl Membership {
     pub fn receive(&mut self, from: SocketAddr, messages: Vec<Message>, now_ms: u64) {
         for message in messages {
             match message {
-                Message::Ping(ping) => self.answer_ping(from, &ping),
+                Message::Ping(ping) => self.answer_ping(from, &ping, now_ms),
                 Message::IndirectPing(request) => self.relay_ping(from, request, now_ms),
                 Message::Ack(ack) => self.hear_ack(ack.sequence, now_ms),
                 Message::Nack(nack) => self.hear_nack(nack.sequence),

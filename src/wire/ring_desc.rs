@@ -93,7 +93,7 @@ impl RingDescReader {
             return Ok(RingReading::Heartbeats(heartbeats(&entries)));
         }
         // Known only once the decode has succeeded, so that a failed read changes nothing.
-        let model = decode_message(&self.buffer)?;
+        let model = decode_message(&self.buffer, None)?;
         self.topology = topology;
         Ok(RingReading::Whole(model))
     }
@@ -108,7 +108,18 @@ impl RingDescReader {
 pub fn decode(value: &[u8]) -> Result<RingModel, RingDescError> {
     let mut message = Vec::new();
     decompress(value, &mut message)?;
-    decode_message(&message)
+    decode_message(&message, None)
+}
+
+/// Decodes what of a stored value we understand, and tells how many entries that leaves out: those
+/// with a state that we do not know, or a text that is none. For a ring that many write, where one
+/// odd entry must not hide all others.
+pub fn decode_known(value: &[u8]) -> Result<(RingModel, usize), RingDescError> {
+    let mut message = Vec::new();
+    decompress(value, &mut message)?;
+    let mut left_out = 0;
+    let model = decode_message(&message, Some(&mut left_out))?;
+    Ok((model, left_out))
 }
 
 /// The value to store for `model`.
@@ -162,16 +173,31 @@ struct Entry<'a> {
 /// The varints of one packed token field, or the single one of an unpacked field.
 struct TokenBytes<'a>(&'a [u8]);
 
-fn decode_message(message: &[u8]) -> Result<RingModel, RingDescError> {
+/// Without `left_out` an entry that we do not understand is an error.
+fn decode_message(
+    message: &[u8],
+    mut left_out: Option<&mut usize>,
+) -> Result<RingModel, RingDescError> {
     let mut model = RingModel::default();
     each_field(message, |tag, field, raw| {
         if tag != DESC_INGESTERS {
             model.unknown_fields.extend_from_slice(raw);
             return Ok(());
         }
-        let entry = parse_entry(field.bytes()?)?;
-        let state =
-            InstanceState::from_number(entry.state).ok_or(RingDescError::State(entry.state))?;
+        let known =
+            parse_entry(field.bytes()?).and_then(|entry| {
+                match InstanceState::from_number(entry.state) {
+                    Some(state) => Ok((entry, state)),
+                    None => Err(RingDescError::State(entry.state)),
+                }
+            });
+        let (entry, state) = match (known, &mut left_out) {
+            (Err(RingDescError::State(_) | RingDescError::Text), Some(left_out)) => {
+                **left_out += 1;
+                return Ok(());
+            }
+            (known, _) => known?,
+        };
         let mut tokens = Vec::with_capacity(entry.tokens.iter().map(TokenBytes::count).sum());
         for field in &entry.tokens {
             field.decode_into(&mut tokens)?;

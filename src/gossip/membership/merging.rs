@@ -254,9 +254,14 @@ impl Membership {
 ///
 /// memberlist takes in anybody by gossip, and from then on refuses each full exchange, since not
 /// all understand each other. We rather do without that one.
-fn speaks_with_us([least, most, spoken, ..]: [u8; 6]) -> bool {
-    let [our_least, our_most, our_spoken, ..] = VERSIONS;
-    (our_least..=our_spoken).contains(&least)
-        && most >= our_spoken
-        && (our_least..=our_most).contains(&spoken)
+fn speaks_with_us(versions: [u8; 6]) -> bool {
+    let fits = |[least, most, spoken]: [u8; 3], [our_least, our_most, our_spoken]: [u8; 3]| {
+        (our_least..=our_spoken).contains(&least)
+            && most >= our_spoken
+            && (our_least..=our_most).contains(&spoken)
+    };
+    let [a, b, c, d, e, f] = versions;
+    let [ours_a, ours_b, ours_c, ours_d, ours_e, ours_f] = VERSIONS;
+    // Those of the protocol, then those of what rides on it.
+    fits([a, b, c], [ours_a, ours_b, ours_c]) && fits([d, e, f], [ours_d, ours_e, ours_f])
 }

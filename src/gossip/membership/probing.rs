@@ -11,6 +11,10 @@ use crate::gossip::peers::Peer;
 use crate::gossip::probe::{Probe, Relay};
 use crate::gossip::wire;
 
+/// Pings of strangers answered in a second. Each may be a dial that hangs for five, so they take
+/// a part of the places for dials at most.
+const STRANGERS_PER_SECOND_MAX: u32 = 20;
+
 impl Membership {
     /// A ping came over a stream; the answer goes back on it. `None`: it is meant for another.
     pub fn answer_stream_ping(&mut self, from: SocketAddr, ping: &Ping) -> Option<Ack> {
@@ -36,15 +40,31 @@ impl Membership {
         }
     }
 
-    pub(super) fn answer_ping(&mut self, from: SocketAddr, ping: &Ping) {
+    pub(super) fn answer_ping(&mut self, from: SocketAddr, ping: &Ping, now_ms: u64) {
         if !self.is_meant_for_us(from, &ping.target) {
             return;
         }
         let to = ping.source.as_ref().map_or(from, |source| source.addr);
         let name = ping.source.as_ref().map(|source| source.name.as_str());
+        let peer = name.and_then(|name| self.peers.get(name));
+        if peer.is_none_or(|peer| peer.addr != to) && !self.may_answer_stranger(now_ms) {
+            self.counts.pings_unanswered += 1;
+            return;
+        }
         let has_checksum = self.checks(name);
         let ack = Ack { sequence: ping.sequence, payload: Bytes::new() };
         self.send(to, has_checksum, &Message::Ack(ack));
+    }
+
+    /// A ping names where its answer goes, which is a dial that may hang. Members know each other
+    /// before they ping; the few that do not are answered, a flood of made-up ones is not.
+    fn may_answer_stranger(&mut self, now_ms: u64) -> bool {
+        let second = now_ms / 1000;
+        if self.strangers.0 != second {
+            self.strangers = (second, 0);
+        }
+        self.strangers.1 = self.strangers.1.saturating_add(1);
+        self.strangers.1 <= STRANGERS_PER_SECOND_MAX
     }
 
     pub(super) fn relay_ping(&mut self, from: SocketAddr, request: IndirectPing, now_ms: u64) {

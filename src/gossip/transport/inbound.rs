@@ -153,10 +153,9 @@ impl Door {
             tracing::debug!(%from, bytes = bytes.len(), "received a packet");
         }
         let received = Received { from, bytes };
-        // Who reads packets may be busy for a while; when it is for long, they are lost, as
-        // packets may be.
-        let sent = self.packets.send_timeout(received, self.read_timeout).await;
-        sent.map_err(|_| PacketFault::Unread)
+        // Who reads packets may be busy for a while. What finds no room then is lost, as packets
+        // may be: whoever waits here has given its place among the connections back.
+        self.packets.try_send(received).map_err(|_| PacketFault::Unread)
     }
 
     /// The address that the sender names, and everything to the end, digest included; one byte

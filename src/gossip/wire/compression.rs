@@ -58,6 +58,9 @@ impl<'a> Compressed<'a> {
         if self.algorithm != u64::from(LZW) {
             return Err(UnpackError::Algorithm { algorithm: self.algorithm });
         }
+        if *room_bytes == 0 {
+            return Err(UnpackError::TooLong { bytes_max: 0 });
+        }
         let mut unpacked = Vec::new();
         let outcome = decompress(self.bytes, *room_bytes, &mut unpacked);
         *room_bytes = room_bytes.saturating_sub(unpacked.len().max(COST_BYTES_MIN));

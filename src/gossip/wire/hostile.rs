@@ -167,7 +167,9 @@ fn many_small_messages_are_as_many_as_are_kept() {
         .map(|_| packet(&vec![part.clone(); 255], &Label::default(), false, false).remove(0))
         .collect();
     let opened = open(&packet(&compounds, &Label::default(), false, false)[0]).expect("a packet");
-    assert_eq!((opened.messages.len(), opened.refused), (MESSAGES_MAX, 20 * 255 - MESSAGES_MAX));
+    assert_eq!(opened.messages.len(), MESSAGES_MAX);
+    // The rest of the compound at the bound, and one for each that was not opened.
+    assert_eq!(opened.refused, 5 * 255 - MESSAGES_MAX + 15);
     assert_eq!(opened.first_error, Some(PacketError::TooMany));
 }
 
@@ -227,4 +229,23 @@ proptest! {
         let opened = open(&packet).expect("a packet");
         prop_assert_eq!(opened.messages, [Message::User(Bytes::from(message).slice(1..))]);
     }
+}
+
+#[test]
+fn bad_parts_count_as_much_as_good_ones() {
+    // Compounds of compounds of parts that cannot be read, and no compression that they would need.
+    let bad = [kind::COMPRESSED, 0x80];
+    let mut inner = vec![kind::COMPOUND, 255];
+    inner.extend(std::iter::repeat_n([0, 2], 255).flatten());
+    inner.extend(std::iter::repeat_n(bad, 255).flatten());
+    let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
+    let mut outer = vec![kind::COMPOUND, 40];
+    outer.extend(std::iter::repeat_n(length, 40).flatten());
+    outer.extend(std::iter::repeat_n(&inner[..], 40).flatten());
+    let opened =
+        open_packet(&outer.into(), &LabelRule { label: Label::default(), is_verified: true });
+    let opened = opened.unwrap();
+    assert!(opened.messages.is_empty());
+    // Those looked at, and then one for each compound that was not.
+    assert!(opened.refused >= MESSAGES_MAX, "{}", opened.refused);
 }

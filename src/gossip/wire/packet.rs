@@ -144,14 +144,12 @@ struct Opener {
 impl Opener {
     fn open(&mut self, message: &Bytes, depth: u32) {
         match message.first() {
+            _ if self.is_full() => self.refuse(1, PacketError::TooMany),
             Some(&kind::COMPOUND | &kind::COMPRESSED) if depth == DEPTH_MAX => {
                 self.refuse(1, PacketError::TooDeep);
             }
             Some(&kind::COMPOUND) => self.open_compound(message, depth),
             Some(&kind::COMPRESSED) => self.open_compressed(message, depth),
-            _ if self.opened.messages.len() == MESSAGES_MAX => {
-                self.refuse(1, PacketError::TooMany);
-            }
             _ => match message::decode(message) {
                 Ok(message) => self.opened.messages.push(message),
                 Err(error) => self.refuse(1, error.into()),
@@ -167,6 +165,9 @@ impl Opener {
             return self.refuse(parts.max(1), PacketError::CutOff);
         };
         for (at, length) in lengths.chunks_exact(2).enumerate() {
+            if self.is_full() {
+                return self.refuse(parts - at, PacketError::TooMany);
+            }
             let end = start + usize::from(u16::from_be_bytes([length[0], length[1]]));
             if end > message.len() {
                 // Where the next ones begin is lost with it.
@@ -187,6 +188,11 @@ impl Opener {
             Ok(unpacked) => self.open(&unpacked.into(), depth + 1),
             Err(error) => self.refuse(1, error.into()),
         }
+    }
+
+    /// Bad ones cost as much to look at as good ones.
+    fn is_full(&self) -> bool {
+        self.opened.messages.len() + self.opened.refused >= MESSAGES_MAX
     }
 
     fn refuse(&mut self, messages: usize, error: PacketError) {

@@ -234,3 +234,15 @@ fn the_best_snappy_can_do_is_within_the_growth_bound() {
         assert!(len <= value.len() * SNAPPY_GROWTH_MAX, "{len}");
     }
 }
+
+#[test]
+fn one_odd_entry_hides_no_other_where_many_write() {
+    let odd_state = entry("odd", &[0x18, 0x09]);
+    let odd_text = entry("text", &[0x0a, 0x01, 0xff]);
+    let good = entry("good", &[0x18, 0x01]);
+    let (ring, left_out) =
+        decode_known(&compressed(&[odd_state, odd_text, good].concat())).unwrap();
+    assert_eq!((ring.instances.len(), left_out), (1, 2));
+    assert_eq!(ring.instances["good"].state, InstanceState::Leaving);
+    assert!(decode_known(&compressed(&[0x0a, 0x7f, 0x00])).is_err(), "broken bytes are no ring");
+}

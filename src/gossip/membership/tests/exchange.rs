@@ -89,3 +89,22 @@ fn now_and_then_everything_is_compared_with_one_who_is_alive() {
         member.tick(at_ms);
     }
 }
+
+#[test]
+fn who_speaks_another_version_is_not_taken_in_by_gossip_either() {
+    for versions in [[1, 5, 2, 0, 0, 9], [1, 5, 2, 1, 1, 0], [1, 5, 6, 0, 0, 0], [3, 5, 3, 0, 0, 0]]
+    {
+        let mut member = member(settings(), 1);
+        let alive = Alive {
+            incarnation: 1,
+            name: "poison".into(),
+            addr: addr(9),
+            meta: Bytes::new(),
+            versions: Versions(Some(versions)),
+        };
+        hear(&mut member, Message::Alive(alive), 0);
+        assert!(member.peers.get("poison").is_none(), "{versions:?}");
+        let reports = member.reports();
+        assert_eq!(member.merge(reports, 0), Ok(()), "exchanges go on");
+    }
+}

@@ -228,3 +228,20 @@ fn probes_for_others_bring_them_the_answer_or_its_absence() {
     hear(&mut member, ack(ours[0]), 2_101);
     assert_eq!(member.take_outputs(), [], "too late");
 }
+
+#[test]
+fn a_flood_of_strangers_pings_is_answered_to_a_few_and_members_always() {
+    let mut member = member(settings(), 1);
+    let ask = |member: &mut Membership, name: &str, from: u16, now_ms| {
+        let source = Some(Source { name: name.into(), addr: addr(from) });
+        let ping = Ping { sequence: 5, target: "us".into(), source };
+        hear(member, Message::Ping(ping), now_ms);
+        sent(&member.take_outputs()).len()
+    };
+    let answered: usize =
+        (0..500).map(|stranger| ask(&mut member, "stranger", 1000 + stranger, 0)).sum();
+    assert_eq!((answered, member.counts().pings_unanswered), (20, 480));
+    assert_eq!(ask(&mut member, "p1", 1, 0), 1, "a member has its answer");
+    assert_eq!(ask(&mut member, "p1", 9, 0), 0, "one that is not where it is known is a stranger");
+    assert_eq!(ask(&mut member, "stranger", 1000, 1000), 1, "in the next second again");
+}

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::value::{Value, ValueKind};
+use super::value::ValueKind;
 use super::{GossipedStore, Phase, Swapped, VisibleForm};
 use crate::ring::kv::prefix::{PrefixReading, check_count};
 use crate::ring::kv::{KvError, KvValue, reason};
@@ -69,7 +69,7 @@ impl GossipedKv {
     ) -> Result<Swapped, KvError> {
         self.started().await;
         let value = self.kind.decode(&bytes);
-        let value: Value = value.map_err(|error| KvError::Value(reason(&error)))?;
+        let (value, _) = value.map_err(|error| KvError::Value(reason(&error)))?;
         self.store.swap(key, version, value)
     }
 

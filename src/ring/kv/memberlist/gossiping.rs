@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -41,9 +41,9 @@ pub use joining::JoinFailed;
 /// own bound. One beyond it is left out; the next interval brings another.
 const STREAMS_MAX: usize = 128;
 
-/// Packets heard before what is due is done: the intervals of gossip and probes are a hundred
-/// milliseconds and more, a usual packet takes a hundredth of one.
-const HEARD_AT_ONCE_MAX: usize = 256;
+/// How long packets are heard before what is due is done: the intervals of gossip and probes are
+/// a hundred milliseconds and more.
+const HEARD_FOR_MAX: Duration = Duration::from_millis(20);
 
 /// How long what is still to be told may take when we go. Cortex's: a busy cluster's news never
 /// end, and of ours each was told several times by then.
@@ -57,6 +57,8 @@ const DRAIN_WAIT: Duration = Duration::from_secs(2);
 /// times a second.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
 const WARNING_KINDS: usize = 8;
+/// Between two lines about members that are gone; a stranger can make one up with each message.
+const GONE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Why we cannot take part at all.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +102,9 @@ struct Shared {
     stream_timeout: Duration,
     leave_spread: Notify,
     warned: Mutex<[Option<Instant>; WARNING_KINDS]>,
+    told_gone: Mutex<Option<Instant>>,
+    /// Room for long messages of other members' streams, all together.
+    long_messages: Semaphore,
 }
 
 /// One of the gossip's members, for the page.
@@ -145,6 +150,8 @@ impl Gossiping {
             stream_timeout: config.stream_timeout.as_duration(),
             leave_spread: Notify::new(),
             warned: Mutex::default(),
+            told_gone: Mutex::default(),
+            long_messages: Semaphore::new(exchange::LONG_MESSAGES_MAX),
             transport,
         });
         let mut tasks = JoinSet::new();
@@ -294,6 +301,11 @@ impl GossipView {
             counts.refutations,
         );
         families.counter(
+            "freehold_gossip_pings_unanswered_total",
+            "Pings of strangers that were not answered, since there were too many.",
+            counts.pings_unanswered,
+        );
+        families.counter(
             "freehold_gossip_peers_refused_total",
             "Members that were not taken, for want of room or for their size.",
             counts.peers_refused,
@@ -315,7 +327,8 @@ impl Shared {
                 Some(packet) = inbound.packets.recv() => {
                     self.hear(packet);
                     // So many that what is due is not put off for long.
-                    for _ in 1..HEARD_AT_ONCE_MAX {
+                    let until = Instant::now() + HEARD_FOR_MAX;
+                    while Instant::now() < until {
                         let Ok(packet) = inbound.packets.try_recv() else { break };
                         self.hear(packet);
                     }
@@ -403,7 +416,11 @@ impl Shared {
             Output::Updated(peer) => tracing::debug!(name = %peer.name, "a member changed"),
             Output::Gone(peer) => {
                 let (name, state) = (&*peer.name, peer.state.name());
-                tracing::info!(name, state, "a member of the gossip is gone");
+                if is_due(&self.told_gone, GONE_PERIOD) {
+                    tracing::info!(name, state, "a member of the gossip is gone");
+                } else {
+                    tracing::debug!(name, state, "one more member of the gossip is gone");
+                }
             }
             Output::LeaveSpread => self.leave_spread.notify_waiters(),
             Output::Warning(warning) => self.warn(&warning),
@@ -469,6 +486,16 @@ impl Shared {
     fn machine(&self) -> MutexGuard<'_, Membership> {
         lock(&self.machine)
     }
+}
+
+fn is_due(last: &Mutex<Option<Instant>>, period: Duration) -> bool {
+    let now = Instant::now();
+    let mut last = lock(last);
+    let is_due = last.is_none_or(|last| now.duration_since(last) >= period);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
 }
 
 /// A panic elsewhere leaves nothing half-made that would be worse than no gossip.

@@ -50,6 +50,9 @@ pub const SWEEP_PERIOD: Duration = Duration::from_secs(30);
 /// Peers that tell nonsense tell it often; one line in this time says so.
 const COMPLAINT_PERIOD_MS: i64 = 60_000;
 
+/// Most bytes of a whole state: a member of memberlist takes no more, and would take none of it.
+const STATE_BYTES_MAX: usize = 20 << 20;
+
 /// What a store is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -203,6 +206,11 @@ impl GossipedStore {
             };
             let before = state.len();
             key_value_pair::append(&pair, &mut state);
+            if state.len() > STATE_BYTES_MAX {
+                state.truncate(before);
+                self.complain("a key is left out of the state that others are told", &pair.key, "");
+                continue;
+            }
             let size = state.len() - before;
             self.keep(Direction::Sent, pair, now_ms, Kept { size, version, changes: Vec::new() });
         }
@@ -304,7 +312,11 @@ impl GossipedStore {
     /// Merges what another member tells of a key.
     fn take(&self, pair: Pair, kind: ValueKind, size: usize) {
         let now_ms = self.now_ms();
-        let taken = kind.decode(&pair.value).map_err(TakeError::from).and_then(|value| {
+        let taken = kind.decode(&pair.value).map_err(TakeError::from).and_then(|(value, odd)| {
+            if odd > 0 {
+                let why = format!("{odd} entries have states or texts that are unknown here");
+                self.complain("a ring was taken but for odd entries", &pair.key, &why);
+            }
             let Pair { deleted, updated_at_ms, .. } = pair;
             let told = Told { value, deleted, updated_at_ms };
             Ok(self.pairs().merge(&pair.key, told, now_ms)?)

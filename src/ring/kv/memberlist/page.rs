@@ -112,7 +112,7 @@ impl GossipedStore {
         let message = self.history().get(id).cloned().ok_or(ViewError::NoMessage)?;
         let kind = ValueKind::from_name(&message.codec).ok_or(ViewError::NoCodec)?;
         let value = kind.decode(&message.value);
-        let value = value.map_err(|error| ViewError::Decode(reason(&error)))?;
+        let (value, _) = value.map_err(|error| ViewError::Decode(reason(&error)))?;
         Ok(formatted(&value, format))
     }
 

@@ -65,10 +65,14 @@ impl ValueKind {
         }
     }
 
-    pub fn decode(self, bytes: &[u8]) -> Result<Value, ValueError> {
+    /// The value, and how many of its entries are left out as we do not understand them.
+    pub fn decode(self, bytes: &[u8]) -> Result<(Value, usize), ValueError> {
         Ok(match self {
-            Self::Ring => Value::Ring(ring_desc::decode(bytes)?),
-            Self::Replica => Value::Replica(replica_desc::decode(bytes)?),
+            Self::Ring => {
+                let (ring, left_out) = ring_desc::decode_known(bytes)?;
+                (Value::Ring(ring), left_out)
+            }
+            Self::Replica => (Value::Replica(replica_desc::decode(bytes)?), 0),
         })
     }
 

@@ -23,6 +23,11 @@ use crate::gossip::wire::stream::{self, Decoder, StreamError, StreamMessage};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 16 << 10;
+/// From here on a message is a long one. A ring of 200 members is shorter.
+const LONG_MESSAGE_BYTES: usize = 512 << 10;
+/// Long messages that are read at once, at most 20 MiB each and a copy. Who waits for a place
+/// holds half a MiB, and waits no longer than for any stream.
+pub(super) const LONG_MESSAGES_MAX: usize = 4;
 
 /// Why an exchange came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +78,7 @@ impl Shared {
             let mut connection = self.transport.dial_stream(to, wait).await?;
             let ours = self.our_half(is_join, Some(self.label.label.clone())).await?;
             connection.write_all(&ours).await?;
-            let answer = read_message(&mut connection, Decoder::answer()).await;
+            let answer = self.read_message(&mut connection, Decoder::answer()).await;
             match answer.map_err(told_of_tls)? {
                 StreamMessage::PushPull(theirs) => self.take_half(theirs).await,
                 StreamMessage::Error(text) => Err(ExchangeError::Refused(text)),
@@ -101,7 +106,7 @@ impl Shared {
         peer: SocketAddr,
         mut connection: Connection,
     ) -> Result<(), ExchangeError> {
-        let reading = read_message(&mut connection, Decoder::opened(self.label.clone()));
+        let reading = self.read_message(&mut connection, Decoder::opened(self.label.clone()));
         let answer = match reading.await? {
             StreamMessage::PushPull(theirs) => {
                 // Ours goes first: they are not to be told what they have just said.
@@ -134,7 +139,7 @@ impl Shared {
             let mut connection = self.transport.dial_stream(to, wait).await?;
             let bytes = stream::encode(&StreamMessage::Ping(ping), Some(&self.label.label), false);
             connection.write_all(&bytes).await?;
-            read_message(&mut connection, Decoder::answer()).await
+            self.read_message(&mut connection, Decoder::answer()).await
         };
         match timeout_at(until, pinging).await {
             Ok(Ok(StreamMessage::Ack(ack))) if ack.sequence == sequence => {
@@ -143,6 +148,29 @@ impl Shared {
             Ok(Ok(_)) => tracing::debug!(%to, "a member answered another ping than ours"),
             Ok(Err(error)) => tracing::debug!(%to, %error, "a ping over a stream failed"),
             Err(_) => tracing::debug!(%to, "a ping over a stream was not answered in time"),
+        }
+    }
+
+    async fn read_message(
+        &self,
+        connection: &mut Connection,
+        mut decoder: Decoder,
+    ) -> Result<StreamMessage, ExchangeError> {
+        let mut piece = vec![0; PIECE_BYTES];
+        let (mut length, mut place) = (0, None);
+        loop {
+            if let Some(message) = decoder.decode()? {
+                return Ok(message);
+            }
+            if length > LONG_MESSAGE_BYTES && place.is_none() {
+                place = self.long_messages.acquire().await.ok();
+            }
+            let read = connection.read(&mut piece).await?;
+            if read == 0 {
+                return Err(ExchangeError::CutOff);
+            }
+            decoder.push(&piece[..read]);
+            length += read;
         }
     }
 
@@ -183,22 +211,5 @@ fn told_of_tls(error: ExchangeError) -> ExchangeError {
             ExchangeError::SpeaksTls
         }
         other => other,
-    }
-}
-
-async fn read_message(
-    connection: &mut Connection,
-    mut decoder: Decoder,
-) -> Result<StreamMessage, ExchangeError> {
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        if let Some(message) = decoder.decode()? {
-            return Ok(message);
-        }
-        let read = connection.read(&mut piece).await?;
-        if read == 0 {
-            return Err(ExchangeError::CutOff);
-        }
-        decoder.push(&piece[..read]);
     }
 }
