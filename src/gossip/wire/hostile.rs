@@ -238,13 +238,13 @@ fn bad_parts_count_as_much_as_good_ones() {
     let mut inner = vec![kind::COMPOUND, 255];
     inner.extend(std::iter::repeat_n([0, 2], 255).flatten());
     inner.extend(std::iter::repeat_n(bad, 255).flatten());
-    let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
+    let length = u16::try_from(inner.len()).expect("short").to_be_bytes();
     let mut outer = vec![kind::COMPOUND, 40];
     outer.extend(std::iter::repeat_n(length, 40).flatten());
     outer.extend(std::iter::repeat_n(&inner[..], 40).flatten());
     let opened =
         open_packet(&outer.into(), &LabelRule { label: Label::default(), is_verified: true });
-    let opened = opened.unwrap();
+    let opened = opened.expect("a packet");
     assert!(opened.messages.is_empty());
     // Those looked at, and then one for each compound that was not.
     assert!(opened.refused >= MESSAGES_MAX, "{}", opened.refused);
