@@ -121,7 +121,13 @@ async fn drop_messages(State(page): State<Page>, request: Request) -> Response {
 
 fn text(shown: Result<String, ViewError>) -> Response {
     match shown {
-        Ok(text) => answer::with_type(StatusCode::OK, answer::TEXT, text),
+        Ok(text) => {
+            let mut response = answer::with_type(StatusCode::OK, answer::TEXT, text);
+            // Other members' texts are in it.
+            let nosniff = HeaderValue::from_static("nosniff");
+            response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+            response
+        }
         Err(error) => refused(&error),
     }
 }
@@ -138,10 +144,12 @@ fn download(gossip: &GossipView, key: &str) -> Response {
     match gossip.store().download(key) {
         Err(error) => refused(&error),
         Ok(download) => {
-            let disposition = format!("attachment; filename={}", download.filename);
+            // The key is whatever another member made it.
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+            let filename: String = download.filename.chars().map(plain).collect();
+            let disposition = format!("attachment; filename={filename}");
             let mut response = download.bytes.into_response();
             let headers = response.headers_mut();
-            // A key that no header can carry is another member's doing; the bytes are told.
             if let Ok(disposition) = HeaderValue::from_str(&disposition) {
                 headers.insert(header::CONTENT_DISPOSITION, disposition);
             }

@@ -101,7 +101,8 @@ struct Shared {
     is_compressed: bool,
     stream_timeout: Duration,
     leave_spread: Notify,
-    warned: Mutex<[Option<Instant>; WARNING_KINDS]>,
+    /// When each kind of warning was logged last.
+    warned: [Mutex<Option<Instant>>; WARNING_KINDS],
     told_gone: Mutex<Option<Instant>>,
     /// Room for long messages of other members' streams, all together.
     long_messages: Semaphore,
@@ -149,7 +150,7 @@ impl Gossiping {
             is_compressed: config.compression_enabled,
             stream_timeout: config.stream_timeout.as_duration(),
             leave_spread: Notify::new(),
-            warned: Mutex::default(),
+            warned: Default::default(),
             told_gone: Mutex::default(),
             long_messages: Semaphore::new(exchange::LONG_MESSAGES_MAX),
             transport,
@@ -439,11 +440,7 @@ impl Shared {
             Warning::SuspectDied { .. } => 6,
             Warning::RumourTooBig(_) => 7,
         };
-        let now = Instant::now();
-        let mut warned = lock(&self.warned);
-        if warned[kind].is_none_or(|last| now.duration_since(last) >= WARNING_PERIOD) {
-            warned[kind] = Some(now);
-            drop(warned);
+        if is_due(&self.warned[kind], WARNING_PERIOD) {
             tracing::warn!(reason = %warning, "something is odd in the gossip");
         }
     }
@@ -488,6 +485,7 @@ impl Shared {
     }
 }
 
+/// Whether it is time again, and then it was just now.
 fn is_due(last: &Mutex<Option<Instant>>, period: Duration) -> bool {
     let now = Instant::now();
     let mut last = lock(last);
