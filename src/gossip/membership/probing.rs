@@ -33,13 +33,6 @@ impl Membership {
         }
     }
 
-    /// Nothing can be sent there. If it is being probed, others are asked without waiting.
-    pub fn unreachable(&mut self, addr: SocketAddr) {
-        if self.probe.as_ref().is_some_and(|probe| probe.addr == addr && !probe.is_indirect) {
-            self.ask_others();
-        }
-    }
-
     pub(super) fn answer_ping(&mut self, from: SocketAddr, ping: &Ping, now_ms: u64) {
         if !self.is_meant_for_us(from, &ping.target) {
             return;

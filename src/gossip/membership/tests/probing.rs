@@ -152,18 +152,6 @@ fn an_answer_over_a_stream_alone_saves_the_peer_and_is_a_warning() {
 }
 
 #[test]
-fn where_nothing_can_be_sent_others_are_asked_at_once() {
-    let (mut member, _) = probing(4);
-    let (to, _) = ping(&mut member);
-    member.unreachable(addr(77));
-    assert_eq!(member.take_outputs(), []);
-    member.unreachable(to);
-    assert_eq!(sent(&member.take_outputs()).len(), 3);
-    member.unreachable(to);
-    assert_eq!(member.take_outputs(), []);
-}
-
-#[test]
 fn a_suspect_is_told_with_its_ping() {
     let (mut member, start_ms) = probing(1);
     member.take_outputs();
