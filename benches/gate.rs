@@ -133,6 +133,7 @@ async fn start_gate(upstream: SocketAddr, limits: &std::path::Path) -> SocketAdd
     config.distributor.upstream.url = format!("http://{upstream}");
     config.server.http_listen_address = "127.0.0.1".into();
     config.server.http_listen_port = 0;
+    config.admin.http_listen_address = "127.0.0.1:0".into();
     config.limits.ingestion_rate = 1e12;
     config.limits.ingestion_burst_size = 1 << 40;
     config.runtime_config.file = limits.to_str().expect("UTF-8").to_owned();

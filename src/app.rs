@@ -11,14 +11,17 @@ mod budgets;
 mod certificates;
 mod distributors;
 mod edges;
+mod embedded;
 mod error;
 mod following;
 mod front_door;
 mod gossip;
+mod ingester_metrics;
 mod ingester_ring;
 mod member;
 mod membership;
 mod owners;
+mod pages;
 mod query_gate;
 mod readiness;
 mod shown;
@@ -29,7 +32,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use crate::admin;
@@ -37,16 +39,15 @@ use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::ShardingStrategy;
-use crate::exposition::{AtScrape, Families};
-use crate::ingester::following::{FollowStatus, Follower, Pace};
-use crate::ingester::passes::{PassLoop, Wake, wakes};
+use crate::ingester::following::{Follower, Pace};
+use crate::ingester::passes::{Wake, wakes};
 use crate::ingester::{Ingester, Parts, Role};
-use crate::labels::{IDENTITY_SECRET_BYTES, IdentityHasher};
+use crate::labels::IdentityHasher;
 use crate::limits::reload::{ReloadStatusReader, Reloader};
 use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
 use crate::ring::lifecycler::Lifecycler;
-use crate::ring::watcher::{self, Watcher};
+use crate::ring::watcher::Watcher;
 use crate::server::Drained;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
@@ -65,10 +66,13 @@ use crate::upstream::Upstream;
 use certificates::Certificates;
 use distributors::{Started, Ticking, start_distributor};
 use edges::Edges;
+use embedded::{identity_secret, open_store, restore, start_passes};
 use following::{SidecarReadiness, follow_upstream, start_settings_check};
 use gossip::Gossip;
+use ingester_metrics::{Rooms, register_metrics};
 use member::{Joining, Member};
 use membership::{Membership, follow_own_state};
+use pages::Pages;
 use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
 
@@ -108,6 +112,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
 /// A running process' insides, with an ingester among them. Tests start several of them side by side.
 pub struct App {
     pub http_address: SocketAddr,
+    /// Where the pages are, if they are anywhere.
+    pub admin_address: Option<SocketAddr>,
     pub grpc_address: SocketAddr,
     pub ingester: Arc<Ingester>,
     pub ring: Arc<Ring>,
@@ -145,7 +151,7 @@ impl App {
         let reload_status = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
 
         let upstream = upstream(&config)?;
-        let certificates = Certificates::load(&config.server, upstream.as_ref())?;
+        let certificates = Certificates::load(&config, upstream.as_ref().and_then(Upstream::tls))?;
         certificates.follow(&mut tasks, &drain);
         // Bound before the ring is joined, since the ring announces the port.
         let server = &config.server;
@@ -155,6 +161,8 @@ impl App {
         let grpc_listener =
             listen(server.grpc_address()?, server.grpc_listen_conn_limit, &certificates.grpc)
                 .await?;
+        let admin_listener = pages::listen(&config, &certificates).await?;
+        let mut pages = Pages::new();
         let local = |listener: &Listener, address| {
             listener.local_address().map_err(|source| AppError::Listen { address, source })
         };
@@ -238,6 +246,7 @@ impl App {
                     tasks: &mut tasks,
                     drain: &drain,
                     stores: &stores,
+                    pages: &mut pages,
                 };
                 let sink = edges::local_sink(&ingester, clock, work);
                 let started =
@@ -245,13 +254,14 @@ impl App {
                 (Some(started), member)
             }
         };
-        let (distributor, distributor_pages, shared) = match started {
-            None => (None, axum::Router::new(), None),
-            Some(Started { distributor, pages, budgets }) => (Some(distributor), pages, budgets),
+        let (distributor, shared) = match started {
+            None => (None, None),
+            Some(Started { distributor, budgets }) => (Some(distributor), budgets),
         };
-        let (queries, query_pages) = match config.target {
+        let queries = match config.target {
             Target::Ingester | Target::Distributor | Target::QueryFrontend => {
-                (None, read::router(reads))
+                pages.add_to_http(read::router(reads));
+                None
             }
             Target::All => {
                 let joining = Joining {
@@ -268,9 +278,9 @@ impl App {
                     registry: &registry,
                     tasks: &mut tasks,
                     drain: &drain,
+                    pages: &mut pages,
                 };
-                let (queries, pages) = Queries::start(joining, means, reads, &room)?;
-                (Some(queries), pages)
+                Some(Queries::start(joining, means, reads, &room)?)
             }
         };
         let of_queries = queries.as_ref().and_then(|queries| queries.budgets.as_ref());
@@ -292,7 +302,7 @@ impl App {
             remote_write: edges::remote_write(&config),
             room,
         };
-        let pages = admin::router(admin::Sources {
+        let sources = admin::Sources {
             ring: Arc::clone(&ring),
             ingester: Arc::clone(&ingester),
             lifecycler: handle,
@@ -300,11 +310,15 @@ impl App {
             target: config.target.into(),
             version: env!("CARGO_PKG_VERSION"),
             is_gossiped: gossip.view().is_some(),
-        });
-        let router = http::router(
-            http_edge,
-            pages.merge(distributor_pages).merge(query_pages).merge(gossip.pages()),
-        );
+        };
+        pages.add(|site| admin::ingester_router(&sources, site));
+        pages.add_ours(|site| admin::own_router(sources.clone(), site));
+        gossip.add_page(&mut pages);
+        let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
+        pages.add_landing(&config, admin_address);
+        let shell = &http_edge.shell;
+        let pages = pages::serve(pages, admin_listener, &config, shell, &drain, &mut tasks)?;
+        let router = http::router(http_edge, pages);
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
@@ -323,10 +337,12 @@ impl App {
         }
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
-            grpc = %grpc_address, "started; look at /ready and /metrics over HTTP"
+            grpc = %grpc_address, pages = admin_address.map(tracing::field::display),
+            "started; look at /ready and /metrics over HTTP"
         );
         Ok(Self {
             http_address,
+            admin_address,
             grpc_address,
             ingester,
             ring,
@@ -398,27 +414,6 @@ impl App {
         }
         tracing::info!("stopped");
         Ok(())
-    }
-}
-
-async fn open_store(config: &Config) -> Result<Option<Arc<Store>>, AppError> {
-    // Behind us the samples are stored already.
-    if !config.store.enabled || config.ingester.upstream.is_set() {
-        return Ok(None);
-    }
-    let config = config.store.clone();
-    Ok(Some(tokio::task::spawn_blocking(move || Store::open(config)).await??))
-}
-
-/// The store's secret, so that identities are its keys; without a store one of this process.
-fn identity_secret(store: Option<&Store>) -> [u8; IDENTITY_SECRET_BYTES] {
-    match store {
-        Some(store) => store.identity_secret(),
-        None => {
-            let mut secret = [0; IDENTITY_SECRET_BYTES];
-            rand::fill(&mut secret);
-            secret
-        }
     }
 }
 
@@ -497,30 +492,6 @@ async fn listen(
     Ok(listener.with_tls(tls.clone()))
 }
 
-fn start_passes(
-    ingester: &Arc<Ingester>,
-    clock: Clock,
-    wakes: crate::ingester::passes::Wakes,
-) -> Result<JoinHandle<()>, AppError> {
-    let passes = PassLoop::new(Arc::clone(ingester), clock);
-    let spawned = std::thread::Builder::new()
-        .name("freehold-passes".to_owned())
-        .spawn(move || passes.run(&wakes));
-    spawned.map_err(AppError::Thread)
-}
-
-/// Counts the series of the store's heads again, then takes pushes. Their labels are read
-/// behind the first pushes: limits by metric and label set refuse nothing until then.
-async fn restore(ingester: &Arc<Ingester>, clock: Clock) -> Result<(), AppError> {
-    let restoring = Arc::clone(ingester);
-    let restored = tokio::task::spawn_blocking(move || restoring.restore(clock.now())).await??;
-    ingester.run();
-    tracing::info!(tenants = restored.tenants, series = restored.series, "restored from the store");
-    let labels = Arc::clone(ingester);
-    tokio::task::spawn_blocking(move || labels.restore_labels());
-    Ok(())
-}
-
 fn serve_grpc(
     config: &Arc<Config>,
     listener: Listener,
@@ -549,51 +520,4 @@ fn serve_http(
             tracing::warn!("HTTP requests were cut off at the end of the drain");
         }
     });
-}
-
-/// Who has metrics to read at scrape time.
-struct Rooms<'a> {
-    room: &'a Room,
-    ingester: &'a Arc<Ingester>,
-    followed: &'a Option<FollowStatus>,
-    ring: &'a Arc<Ring>,
-    ring_reads: Arc<watcher::Counts>,
-    upstream: &'a Option<Upstream>,
-    certificates: Certificates,
-}
-
-fn register_metrics(
-    registry: &Registry,
-    rooms: Rooms<'_>,
-    clock: Clock,
-    reloads: Option<ReloadStatusReader>,
-) -> Result<(), AppError> {
-    let ingester = Arc::clone(rooms.ingester);
-    let read = move |families: &mut Families| ingester.read_metrics(&clock, families);
-    registry.register(Box::new(AtScrape::new("ingester_families", read)))?;
-    let certificates = rooms.certificates;
-    let read = move |families: &mut Families| certificates.read_metrics(families);
-    registry.register(Box::new(AtScrape::new("tls_families", read)))?;
-    let room = rooms.room.clone();
-    let read = move |families: &mut Families| room.read_metrics(families);
-    registry.register(Box::new(AtScrape::new("server_families", read)))?;
-    let (ring, ring_reads) = (Arc::clone(rooms.ring), rooms.ring_reads);
-    let read = move |families: &mut Families| {
-        crate::ring::metrics::read(&ring, "ingester", clock.now().unix_ms, families);
-        ring_reads.read_metrics("ingester", families);
-    };
-    registry.register(Box::new(AtScrape::new("ring_families", read)))?;
-    if let Some(followed) = rooms.followed.clone() {
-        let read = move |families: &mut Families| followed.read_metrics(families);
-        registry.register(Box::new(AtScrape::new("following_families", read)))?;
-    }
-    if let Some(upstream) = rooms.upstream.clone() {
-        let read = move |families: &mut Families| upstream.read_metrics(families);
-        registry.register(Box::new(AtScrape::new("upstream_families", read)))?;
-    }
-    if let Some(reloads) = reloads {
-        let read = move |families: &mut Families| reloads.read_metrics(families);
-        registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::{Pages, Sources};
+use super::{Pages, Sources, policy};
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
@@ -27,8 +27,8 @@ pub(super) async fn page(
     pages: Pages,
     make: impl FnOnce(&Sources) -> Response + Send + 'static,
 ) -> Response {
-    let sources = Arc::clone(&pages.sources);
-    made(pages.permits, move || make(&sources)).await
+    let Pages { sources, site } = pages;
+    made(site.permits(), move || make(&sources)).await
 }
 
 /// The same from whatever `make` holds.
@@ -55,7 +55,11 @@ pub(super) fn either<T: Template + Serialize>(json: bool, page: &T) -> Response 
 
 pub(super) fn shown(page: &impl Template) -> Response {
     match page.render() {
-        Ok(text) => with_type(StatusCode::OK, HTML, text),
+        Ok(text) => {
+            let mut response = with_type(StatusCode::OK, HTML, text);
+            policy::put(response.headers_mut());
+            response
+        }
         Err(failure) => error(500, &failure.to_string()),
     }
 }
@@ -98,17 +102,8 @@ pub(super) fn refused_to_other_site() -> Response {
     error(403, "this request was made by another site's page")
 }
 
-/// The first value of `name` in the form, else in the query, as Go's `FormValue`.
-pub(super) async fn form_value(request: Request, name: &str) -> Result<Option<String>, Response> {
-    let [value] = form_values(request, [name]).await?;
-    Ok(value)
-}
-
-/// The same of several names.
-pub(super) async fn form_values<const N: usize>(
-    request: Request,
-    names: [&str; N],
-) -> Result<[Option<String>; N], Response> {
+/// All fields of the form, then those of the query, whose first of a name is Go's `FormValue`.
+pub(super) async fn form_pairs(request: Request) -> Result<Vec<(String, String)>, Response> {
     type Pairs = Vec<(String, String)>;
     let bad = |why: String| error(400, &format!("failed to parse the form: {why}"));
     let Query(query) =
@@ -123,8 +118,24 @@ pub(super) async fn form_values<const N: usize>(
         pairs = form;
     }
     pairs.extend(query);
-    let first = |name| pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
-    Ok(names.map(first))
+    Ok(pairs)
+}
+
+pub(super) fn first(pairs: &[(String, String)], name: &str) -> Option<String> {
+    pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone())
+}
+
+/// A text as part of a query: all but letters, digits and `-._~` as bytes.
+pub(super) fn in_query(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]
@@ -145,5 +156,10 @@ mod tests {
         check(&[("host", "h:8080"), ("origin", "http://evil.example")], true);
         check(&[("host", "h:8080"), ("origin", "null")], true);
         check(&[("host", "h:8080"), ("sec-fetch-site", "cross-site")], true);
+    }
+
+    #[test]
+    fn a_text_survives_in_links() {
+        assert_eq!(in_query("a-b_c.d~ &\"é"), "a-b_c.d~%20%26%22%C3%A9");
     }
 }

@@ -3,6 +3,13 @@
 
 use std::sync::Arc;
 
+use super::answer;
+use super::site::{Frame, Site};
+use crate::clock::Clock;
+use crate::distributor::ha::{ElectedView, HaTracker};
+use crate::go_text::Rfc3339Ms;
+use crate::tenant::TenantId;
+use crate::units::Millis;
 use askama::Template;
 use axum::Router;
 use axum::extract::State;
@@ -10,19 +17,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
-use tokio::sync::Semaphore;
-
-use super::answer;
-use crate::clock::Clock;
-use crate::distributor::ha::{ElectedView, HaTracker};
-use crate::go_text::Rfc3339Ms;
-use crate::tenant::TenantId;
-use crate::units::Millis;
 
 /// Most clusters of the page, as HTML or JSON.
 const ROWS_MAX: usize = 10_000;
-/// Pages made at once: sorting all clusters takes some milliseconds.
-const PAGES_AT_ONCE_MAX: usize = 2;
 
 /// A tenant's failover timeout.
 pub type FailoverOf = dyn Fn(&TenantId) -> Millis + Send + Sync;
@@ -32,12 +29,14 @@ struct Page {
     tracker: Arc<HaTracker>,
     failover_of: Arc<FailoverOf>,
     clock: Clock,
-    permits: Arc<Semaphore>,
+    site: Site,
 }
 
 #[derive(Serialize, Template)]
 #[template(path = "ha_tracker.html", config = "src/admin/askama.toml")]
 struct HaPage {
+    #[serde(skip)]
+    frame: Frame,
     elected: Vec<Row>,
     now: String,
     config: Labels,
@@ -68,25 +67,23 @@ struct Row {
 }
 
 /// The page's routes.
-pub fn router(tracker: Arc<HaTracker>, failover_of: Arc<FailoverOf>, clock: Clock) -> Router {
-    let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+pub fn router(
+    tracker: Arc<HaTracker>,
+    failover_of: Arc<FailoverOf>,
+    clock: Clock,
+    site: &Site,
+) -> Router {
+    site.open("/ha-tracker");
     Router::new()
         .route("/distributor/ha_tracker", get(show))
         .route("/ha-tracker", get(show))
-        .with_state(Page { tracker, failover_of, clock, permits })
+        .with_state(Page { tracker, failover_of, clock, site: site.clone() })
 }
 
 async fn show(State(page): State<Page>, headers: HeaderMap) -> Response {
     let json = answer::wants_json(&headers);
-    let Ok(permit) = Arc::clone(&page.permits).acquire_owned().await else {
-        return answer::error(503, "stopping");
-    };
-    let made = tokio::task::spawn_blocking(move || {
-        let response = answer::either(json, &HaPage::new(&page));
-        drop(permit);
-        response
-    });
-    made.await.unwrap_or_else(|_| answer::error(500, "the page could not be made"))
+    let permits = page.site.permits();
+    answer::made(permits, move || answer::either(json, &HaPage::new(&page))).await
 }
 
 impl HaPage {
@@ -96,6 +93,7 @@ impl HaPage {
         let hidden = elected.len().saturating_sub(ROWS_MAX);
         let labels = Labels { title: "Cortex HA Tracker Status", replica_group_label: "Cluster" };
         Self {
+            frame: page.site.frame("/ha-tracker"),
             elected: elected.into_iter().take(ROWS_MAX).map(Row::new).collect(),
             now: Rfc3339Ms(now_ms).to_string(),
             config: labels,
@@ -150,7 +148,7 @@ mod tests {
         let limits = Limits { accept_ha_samples: true, ..Limits::default() };
         let now_ms = clock.now().unix_ms;
         tracker.ask(&tenant, "<c>", "a", &limits, now_ms).await.expect("elected");
-        let router = router(tracker, Arc::new(|_| Millis::from_secs(30)), clock);
+        let router = router(tracker, Arc::new(|_| Millis::from_secs(30)), clock, &Site::of_http());
         let ask = async |accept: &'static str| {
             let request = Request::get("/ha-tracker").header("accept", accept);
             let request = request.body(Body::empty()).expect("a request");

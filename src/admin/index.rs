@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
 
+use super::site::Frame;
 use super::{Pages, Sources, answer};
 use crate::ring::{OwnView, RingStatus};
 use crate::series::Basis;
@@ -30,12 +31,15 @@ struct IndexPage {
     /// The count that limits act on.
     limited_by: &'static str,
     #[serde(skip)]
+    frame: Frame,
+    #[serde(skip)]
     is_gossiped: bool,
 }
 
 pub(super) async fn show(State(pages): State<Pages>, headers: HeaderMap) -> Response {
     let json = answer::wants_json(&headers);
-    answer::page(pages, move |sources| answer::either(json, &IndexPage::new(sources))).await
+    let frame = pages.site.frame("/");
+    answer::page(pages, move |sources| answer::either(json, &IndexPage::new(sources, frame))).await
 }
 
 /// The count that limits act on, in words.
@@ -69,7 +73,7 @@ pub(super) fn ring_status(status: &RingStatus) -> String {
 }
 
 impl IndexPage {
-    fn new(sources: &Sources) -> Self {
+    fn new(sources: &Sources, frame: Frame) -> Self {
         let snapshot = sources.ring.load();
         let now = sources.clock.now();
         let status = sources.lifecycler.as_ref().map(|lifecycler| lifecycler.status());
@@ -91,6 +95,7 @@ impl IndexPage {
             series_in_memory: series.in_memory,
             series_owned: series.owned,
             limited_by: basis(sources.ingester.basis()),
+            frame,
             is_gossiped: sources.is_gossiped,
         }
     }

@@ -3,8 +3,11 @@
 //! The parameters are Cortex's: `viewKey` and `viewMsg`, each with a `format`, and `downloadKey`.
 //! Dropping the kept messages changes something, so unlike Cortex's it takes a form.
 
-use std::sync::Arc;
-
+use super::site::{Frame, Site};
+use super::{FORM_BYTES_MAX, answer};
+use crate::go_text::Rfc3339Ms;
+use crate::ring::kv::memberlist::gossiping::GossipView;
+use crate::ring::kv::memberlist::page::{Format, KeyView, MessageView, ViewError};
 use askama::Template;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -12,29 +15,23 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use serde::Serialize;
-use tokio::sync::Semaphore;
-
-use super::{FORM_BYTES_MAX, answer};
-use crate::go_text::Rfc3339Ms;
-use crate::ring::kv::memberlist::gossiping::GossipView;
-use crate::ring::kv::memberlist::page::{Format, KeyView, MessageView, ViewError};
 
 /// Most members, keys and messages that the page shows of each.
 const ROWS_MAX: usize = 10_000;
-/// Pages made at once: a ring of 600 members is encoded for some of them.
-const PAGES_AT_ONCE_MAX: usize = 2;
 
 const PATH: &str = "/memberlist";
 
 #[derive(Clone)]
 struct Page {
     gossip: GossipView,
-    permits: Arc<Semaphore>,
+    site: Site,
 }
 
 #[derive(Serialize, Template)]
 #[template(path = "memberlist.html", config = "src/admin/askama.toml")]
 struct MemberlistPage {
+    #[serde(skip)]
+    frame: Frame,
     health_score: u32,
     members: Vec<MemberRow>,
     keys: Vec<KeyRow>,
@@ -67,12 +64,12 @@ struct MessageRow {
     message: MessageView,
 }
 
-pub fn router(gossip: GossipView) -> Router {
-    let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+pub fn router(gossip: GossipView, site: &Site) -> Router {
+    site.open(PATH);
     Router::new()
         .route(PATH, get(show).post(drop_messages))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .with_state(Page { gossip, permits })
+        .with_state(Page { gossip, site: site.clone() })
 }
 
 async fn show(
@@ -81,8 +78,9 @@ async fn show(
     headers: HeaderMap,
 ) -> Response {
     let json = answer::wants_json(&headers);
-    let Page { gossip, permits } = page;
-    answer::made(permits, move || {
+    let Page { gossip, site } = page;
+    let frame = site.frame(PATH);
+    answer::made(site.permits(), move || {
         let value = |name: &str| {
             parameters.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
         };
@@ -100,17 +98,15 @@ async fn show(
         if let Some(key) = value("downloadKey") {
             return download(&gossip, key);
         }
-        answer::either(json, &MemberlistPage::new(&gossip))
+        answer::either(json, &MemberlistPage::new(&gossip, frame))
     })
     .await
 }
 
 async fn drop_messages(State(page): State<Page>, request: Request) -> Response {
-    if answer::is_from_other_site(request.headers()) {
-        return answer::refused_to_other_site();
-    }
-    match answer::form_value(request, "deleteMessages").await {
-        Ok(Some(asked)) if asked == "true" => {
+    match page.site.writes().form(request, ["deleteMessages"]).await {
+        Ok(([Some(asked)], who)) if asked == "true" => {
+            tracing::info!(%who, "kept messages of the gossip dropped by an operator");
             page.gossip.store().delete_messages();
             Redirect::to(PATH).into_response()
         }
@@ -161,13 +157,14 @@ fn download(gossip: &GossipView, key: &str) -> Response {
 }
 
 impl MemberlistPage {
-    fn new(gossip: &GossipView) -> Self {
+    fn new(gossip: &GossipView, frame: Frame) -> Self {
         let store = gossip.store().view();
         let peers = gossip.peers();
         let rows = [peers.len(), store.keys.len(), store.received.len(), store.sent.len()];
         let message =
             |message: MessageView| MessageRow { at: Rfc3339Ms(message.at_ms).to_string(), message };
         Self {
+            frame,
             health_score: gossip.health_score(),
             members: peers
                 .into_iter()

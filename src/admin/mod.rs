@@ -1,42 +1,48 @@
-//! The pages that operators look at, and the two switches they have.
+//! The pages that operators look at, and the switches they have.
 //!
 //! One file per page. A page is a struct built from snapshots, shown as HTML by a template or
 //! told as JSON to who asks for it; both come from the same struct, so they cannot disagree.
-//! Where Cortex has the page, path and JSON are Cortex's.
+//! Where Cortex has the page, path and JSON are Cortex's, and it is on the HTTP listener too; ours
+//! are on the listener for operators alone.
 //!
 //! What must hold: no page holds a lock that pushes need for longer than a few reads; every text
-//! from outside (tenants, instances, addresses, zones) is escaped; pages work without scripts.
+//! from outside (tenants, instances, addresses, zones) is escaped; pages work without scripts;
+//! nothing is changed by a request that another site has made.
 
+pub mod access;
 mod answer;
 pub mod clients;
-pub mod gate_index;
+pub mod config;
 pub mod ha_tracker;
 mod index;
+pub mod landing;
 pub mod memberlist;
 mod mode;
+mod policy;
 mod ring;
 mod services;
+mod site;
 mod stats;
 mod tenants;
 pub mod user_overrides;
+mod writes;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
-use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::ingester::Ingester;
 use crate::ring::Ring;
 use crate::ring::lifecycler::LifecyclerHandle;
 
+pub use site::Site;
+pub use writes::HEADER as CSRF_HEADER;
+
 /// Largest form that is read: a field or two with an id or a mode.
 const FORM_BYTES_MAX: usize = 16 << 10;
-/// Pages made at once. A page of 600 members with their tokens takes some milliseconds and
-/// megabytes, and operators are few; the rest waits in line.
-const PAGES_AT_ONCE_MAX: usize = 4;
 
 /// What pages are made from.
 #[derive(Clone)]
@@ -66,41 +72,45 @@ pub struct RingSource {
 #[derive(Clone)]
 struct Pages {
     sources: Arc<Sources>,
-    permits: Arc<Semaphore>,
+    site: Site,
 }
 
-/// All pages. They belong to the operator, not to a tenant, and ask for no tenant's id.
-pub fn router(sources: Sources) -> Router {
-    let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+/// Pages of an ingester that Cortex has too. They belong to the operator, not to a tenant, and
+/// ask for no tenant's id.
+pub fn ingester_router(sources: &Sources, site: &Site) -> Router {
     let ring = RingSource {
         ring: Arc::clone(&sources.ring),
         lifecycler: sources.lifecycler.clone(),
         clock: sources.clock,
     };
-    let rings = ring_routes(&["/ring", "/ingester/ring"], ring, Arc::clone(&permits));
-    let pages = Pages { sources: Arc::new(sources), permits };
+    let pages = Pages { sources: Arc::new(sources.clone()), site: site.clone() };
+    site.open("/ingester/all_user_stats");
+    site.open("/services");
     Router::new()
-        .route("/", get(index::show))
         .route("/ingester/all_user_stats", get(stats::show))
         .route("/ingester/mode", get(mode::switch).post(mode::switch))
         .route("/services", get(services::show))
-        .route("/tenants", get(tenants::show))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(pages)
-        .merge(rings)
+        .merge(ring_router("/ring", ring.clone(), site))
+        .merge(ring_router("/ingester/ring", ring, site))
 }
 
-/// The page of one ring alone, as `/distributor/ring` is of the distributors'.
-pub fn ring_router(path: &str, source: RingSource) -> Router {
-    ring_routes(&[path], source, Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX)))
+/// Pages of an ingester that are ours.
+pub fn own_router(sources: Sources, site: &Site) -> Router {
+    site.open("/");
+    site.open("/tenants");
+    Router::new()
+        .route("/", get(index::show))
+        .route("/tenants", get(tenants::show))
+        .with_state(Pages { sources: Arc::new(sources), site: site.clone() })
 }
 
-fn ring_routes(paths: &[&str], source: RingSource, permits: Arc<Semaphore>) -> Router {
-    let mut router = Router::new();
-    for path in paths {
-        router = router.route(path, get(ring::show).post(ring::forget));
-    }
-    router
+/// The page of one ring, as `/distributor/ring` is of the distributors'.
+pub fn ring_router(path: &'static str, source: RingSource, site: &Site) -> Router {
+    site.open(path);
+    Router::new()
+        .route(path, get(ring::show).post(ring::forget))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .with_state(ring::RingPages { source, permits })
+        .with_state(ring::RingPages { source, path, site: site.clone() })
 }

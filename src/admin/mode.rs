@@ -14,10 +14,8 @@ pub(super) async fn switch(State(pages): State<Pages>, request: Request) -> Resp
 }
 
 async fn switched(pages: &Pages, request: Request) -> Result<Response, Response> {
-    if answer::is_from_other_site(request.headers()) {
-        return Err(answer::refused_to_other_site());
-    }
-    let mode = answer::form_value(request, "mode").await?.unwrap_or_default().to_uppercase();
+    let ([mode], who) = pages.site.writes().form(request, ["mode"]).await?;
+    let mode = mode.unwrap_or_default().to_uppercase();
     let state = match mode.as_str() {
         "READONLY" => InstanceState::ReadOnly,
         "ACTIVE" => InstanceState::Active,
@@ -32,7 +30,7 @@ async fn switched(pages: &Pages, request: Request) -> Result<Response, Response>
         return Err(refused(format!("failed to change state: {error}")));
     }
     let text = format!("Ingester mode {}", lifecycler.status().state);
-    tracing::info!(text, "mode set by an operator");
+    tracing::info!(%who, text, "mode set by an operator");
     Ok(answer::with_type(StatusCode::OK, answer::TEXT, text))
 }
 

@@ -3,8 +3,12 @@
 //! The JSON is Cortex's to the key, so that what reads Cortex's page reads this one, our own
 //! file backend included.
 
-use std::sync::Arc;
-
+use super::site::{Frame, Site};
+use super::{RingSource, answer, index};
+use crate::go_text::Rfc3339Ms;
+use crate::ring::kv::KvError;
+use crate::ring::lifecycler::LifecyclerError;
+use crate::ring::{Member, MemberIndex, RingSnapshot};
 use askama::Template;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -13,13 +17,6 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
-use tokio::sync::Semaphore;
-
-use super::{RingSource, answer, index};
-use crate::go_text::Rfc3339Ms;
-use crate::ring::kv::KvError;
-use crate::ring::lifecycler::LifecyclerError;
-use crate::ring::{Member, MemberIndex, RingSnapshot};
 
 /// Shown in place of the state of a member whose heartbeat is too old.
 const UNHEALTHY: &str = "Unhealthy";
@@ -30,7 +27,8 @@ const RING_WIDTH: f64 = 4_294_967_296.0;
 #[derive(Clone)]
 pub(super) struct RingPages {
     pub(super) source: RingSource,
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) path: &'static str,
+    pub(super) site: Site,
 }
 
 /// The fields told as JSON are Cortex's; a list that is empty is `null`, as Go writes it.
@@ -41,6 +39,8 @@ struct RingPage {
     now: String,
     #[serde(rename = "storageLastUpdated")]
     storage_last_updated: String,
+    #[serde(skip)]
+    frame: Frame,
     #[serde(skip)]
     status: String,
     #[serde(skip)]
@@ -85,8 +85,9 @@ pub(super) async fn show(
 ) -> Response {
     let json = answer::wants_json(&headers);
     let show_tokens = query.tokens == "true";
-    let RingPages { source, permits } = pages;
-    let make = move || answer::either(json, &RingPage::new(&source, show_tokens));
+    let RingPages { source, path, site } = pages;
+    let (permits, frame) = (site.permits(), site.frame(path));
+    let make = move || answer::either(json, &RingPage::new(&source, show_tokens, frame));
     answer::made(permits, make).await
 }
 
@@ -103,10 +104,8 @@ pub(super) async fn forget(State(pages): State<RingPages>, request: Request) -> 
 }
 
 async fn forgotten(pages: &RingPages, request: Request) -> Result<(), Response> {
-    if answer::is_from_other_site(request.headers()) {
-        return Err(answer::refused_to_other_site());
-    }
-    let Some(id) = answer::form_value(request, "forget").await?.filter(|id| !id.is_empty()) else {
+    let ([id], who) = pages.site.writes().form(request, ["forget"]).await?;
+    let Some(id) = id.filter(|id| !id.is_empty()) else {
         return Err(answer::error(400, "name the instance in the form field forget"));
     };
     let outcome = match &pages.source.lifecycler {
@@ -115,11 +114,11 @@ async fn forgotten(pages: &RingPages, request: Request) -> Result<(), Response> 
     };
     match outcome {
         Ok(()) => {
-            tracing::info!(instance = id, "forgotten by an operator");
+            tracing::info!(%who, instance = id, "forgotten by an operator");
             Ok(())
         }
         Err(error) => {
-            tracing::warn!(instance = id, %error, "not forgotten");
+            tracing::warn!(%who, instance = id, %error, "not forgotten");
             let is_read_only = error == LifecyclerError::Write(KvError::ReadOnly);
             let status = if is_read_only { 409 } else { 500 };
             Err(answer::error(status, &format!("cannot forget the instance: {error}")))
@@ -128,7 +127,7 @@ async fn forgotten(pages: &RingPages, request: Request) -> Result<(), Response> 
 }
 
 impl RingPage {
-    fn new(sources: &RingSource, show_tokens: bool) -> Self {
+    fn new(sources: &RingSource, show_tokens: bool, frame: Frame) -> Self {
         let now_ms = sources.clock.now().unix_ms;
         let snapshot = sources.ring.load();
         let shards = shards(&snapshot);
@@ -140,6 +139,7 @@ impl RingPage {
                 0 => "0001-01-01T00:00:00Z".to_owned(),
                 read_at_ms => Rfc3339Ms(read_at_ms).to_string(),
             },
+            frame,
             status: index::ring_status(&sources.ring.status(now_ms)),
             healthy: snapshot.healthy_count(),
             replication_factor: snapshot.settings().replication_factor,

@@ -6,12 +6,15 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
 
+use super::site::Frame;
 use super::{Pages, Sources, answer, index};
 use crate::ring::RingStatus;
 
-#[derive(Serialize, Template)]
+#[derive(Default, Serialize, Template)]
 #[template(path = "services.html", config = "src/admin/askama.toml")]
-struct ServicesPage {
+pub(super) struct ServicesPage {
+    #[serde(skip)]
+    frame: Frame,
     services: Vec<Service>,
 }
 
@@ -23,11 +26,13 @@ struct Service {
 
 pub(super) async fn show(State(pages): State<Pages>, headers: HeaderMap) -> Response {
     let json = answer::wants_json(&headers);
-    answer::page(pages, move |sources| answer::either(json, &ServicesPage::new(sources))).await
+    let frame = pages.site.frame("/services");
+    let make = move |sources: &Sources| answer::either(json, &ServicesPage::new(sources, frame));
+    answer::page(pages, make).await
 }
 
 impl ServicesPage {
-    fn new(sources: &Sources) -> Self {
+    fn new(sources: &Sources, frame: Frame) -> Self {
         let ring = match sources.ring.status(sources.clock.now().unix_ms) {
             RingStatus::Unread(_) => "Starting",
             RingStatus::Fresh | RingStatus::Stale(_) => "Running",
@@ -39,6 +44,6 @@ impl ServicesPage {
             // It has answered this.
             Service { name: "server", status: "Running" },
         ];
-        Self { services }
+        Self { frame, services }
     }
 }

@@ -6,12 +6,14 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
 
+use super::site::Frame;
 use super::{Pages, Sources, answer};
 use crate::go_text::Rfc3339Ms;
 
 #[derive(Template)]
 #[template(path = "stats.html", config = "src/admin/askama.toml")]
 struct StatsPage {
+    frame: Frame,
     now: String,
     users: Vec<UserStats>,
 }
@@ -42,15 +44,16 @@ struct UserStats {
 /// The JSON is a bare list under a type of plain text, as Cortex answers it.
 pub(super) async fn show(State(pages): State<Pages>, headers: HeaderMap) -> Response {
     let json = answer::wants_json(&headers);
+    let frame = pages.site.frame("/ingester/all_user_stats");
     let make = move |sources: &Sources| {
-        let page = StatsPage::new(sources);
+        let page = StatsPage::new(sources, frame);
         if json { answer::told(answer::TEXT, &page.users, "\n") } else { answer::shown(&page) }
     };
     answer::page(pages, make).await
 }
 
 impl StatsPage {
-    fn new(sources: &Sources) -> Self {
+    fn new(sources: &Sources, frame: Frame) -> Self {
         let all = sources.ingester.all_user_stats();
         let users = all.into_iter().map(|(tenant, stats)| UserStats {
             user_id: tenant.to_string(),
@@ -63,7 +66,7 @@ impl StatsPage {
             queried_ingesters: 0,
         });
         let now = Rfc3339Ms(sources.clock.now().unix_ms).to_string();
-        Self { now, users: users.collect() }
+        Self { frame, now, users: users.collect() }
     }
 }
 

@@ -10,6 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
+use super::site::Frame;
 use super::{Pages, Sources, answer, index};
 use crate::ingester::views::TenantView;
 use crate::series::InForce;
@@ -29,6 +30,8 @@ struct TenantsPage {
     pages: usize,
     /// The count that limits act on.
     limited_by: &'static str,
+    #[serde(skip)]
+    frame: Frame,
     #[serde(skip)]
     filter: String,
     #[serde(skip)]
@@ -98,12 +101,14 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Response {
     let json = answer::wants_json(&headers);
-    let make = move |sources: &Sources| answer::either(json, &TenantsPage::new(sources, query));
+    let frame = pages.site.frame("/tenants");
+    let make =
+        move |sources: &Sources| answer::either(json, &TenantsPage::new(sources, query, frame));
     answer::page(pages, make).await
 }
 
 impl TenantsPage {
-    fn new(sources: &Sources, query: TenantsQuery) -> Self {
+    fn new(sources: &Sources, query: TenantsQuery, frame: Frame) -> Self {
         let mut views = sources.ingester.tenant_views(sources.clock.now());
         let total = views.len();
         views.retain(|view| view.tenant.as_str().contains(&query.tenant));
@@ -119,6 +124,7 @@ impl TenantsPage {
             page,
             pages,
             limited_by: index::basis(sources.ingester.basis()),
+            frame,
             filter: query.tenant,
             sort: query.sort,
         }
@@ -138,7 +144,7 @@ impl TenantsPage {
     }
 
     fn query(&self, sort: Sort, page: usize) -> String {
-        format!("?tenant={}&sort={}&page={page}", in_query(&self.filter), sort.name())
+        format!("?tenant={}&sort={}&page={page}", answer::in_query(&self.filter), sort.name())
     }
 }
 
@@ -236,19 +242,6 @@ fn why(view: &TenantView) -> String {
     }
 }
 
-/// A text as part of a query: all but letters, digits and `-._~` as bytes.
-fn in_query(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,10 +300,5 @@ mod tests {
             let read: Sort = serde_json::from_value(sort.name().into()).expect("a known name");
             assert_eq!(read, sort, "links name orders as queries do");
         }
-    }
-
-    #[test]
-    fn a_filter_survives_in_links() {
-        assert_eq!(in_query("a-b_c.d~ &\"é"), "a-b_c.d~%20%26%22%C3%A9");
     }
 }

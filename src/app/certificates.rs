@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+use crate::config::Config;
 use crate::exposition::Families;
-use crate::server::config::ServerConfig;
 use crate::server::drain::Drain;
 use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, TlsError, Watched};
-use crate::upstream::Upstream;
 
 /// What the HTTP listener speaks, the best first.
 const HTTP_PROTOCOLS: &[&str] = &["h2", "http/1.1"];
@@ -18,34 +17,25 @@ const HTTP_PROTOCOLS: &[&str] = &["h2", "http/1.1"];
 pub struct Certificates {
     pub http: Option<Arc<ServerTls>>,
     pub grpc: Option<Arc<ServerTls>>,
+    pub admin: Option<Arc<ServerTls>>,
     pub upstream: Option<Arc<ClientTls>>,
 }
 
 impl Certificates {
-    pub fn load(config: &ServerConfig, upstream: Option<&Upstream>) -> Result<Self, TlsError> {
-        let min = config.tls_min_version;
+    /// `upstream` is for whom we forward to.
+    pub fn load(config: &Config, upstream: Option<&Arc<ClientTls>>) -> Result<Self, TlsError> {
+        let (server, admin) = (&config.server, &config.admin);
+        let min = server.tls_min_version;
         Ok(Self {
-            http: tls::server("server_http", &config.http_tls_config, min, HTTP_PROTOCOLS)?,
-            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, &["h2"])?,
-            upstream: upstream.and_then(Upstream::tls).cloned(),
-        })
-    }
-
-    /// Those of a process that only forwards writes, to whom `upstream` is for.
-    pub fn of_gate(
-        config: &ServerConfig,
-        upstream: Option<&Arc<ClientTls>>,
-    ) -> Result<Self, TlsError> {
-        let min = config.tls_min_version;
-        Ok(Self {
-            http: tls::server("server_http", &config.http_tls_config, min, HTTP_PROTOCOLS)?,
-            grpc: tls::server("server_grpc", &config.grpc_tls_config, min, &["h2"])?,
+            http: tls::server("server_http", &server.http_tls_config, min, HTTP_PROTOCOLS)?,
+            grpc: tls::server("server_grpc", &server.grpc_tls_config, min, &["h2"])?,
+            admin: tls::server("admin_http", &admin.http_tls_config, min, HTTP_PROTOCOLS)?,
             upstream: upstream.cloned(),
         })
     }
 
     pub fn follow(&self, tasks: &mut JoinSet<()>, drain: &Drain) {
-        for listener in self.http.iter().chain(&self.grpc) {
+        for listener in self.http.iter().chain(&self.grpc).chain(&self.admin) {
             follow(listener, tasks, drain);
         }
         if let Some(caller) = &self.upstream {
@@ -54,7 +44,7 @@ impl Certificates {
     }
 
     pub fn read_metrics(&self, families: &mut Families) {
-        for listener in self.http.iter().chain(&self.grpc) {
+        for listener in self.http.iter().chain(&self.grpc).chain(&self.admin) {
             listener.read_metrics(families);
         }
         if let Some(caller) = &self.upstream {

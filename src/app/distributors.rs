@@ -7,6 +7,7 @@ use prometheus::Registry;
 use tokio::task::JoinSet;
 
 use super::member::Member;
+use super::pages::Pages;
 use super::{AppError, budgets};
 use crate::admin;
 use crate::admin::clients::ClientsSource;
@@ -29,7 +30,7 @@ use crate::server::tenancy::Tenancy;
 /// How often idle tenants are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
-/// A distributor, with its numbers registered and its clock ticking; and its pages.
+/// A distributor, with its numbers registered, its pages added and its clock ticking.
 pub(super) fn start_distributor(
     config: &Config,
     overrides: &Arc<Overrides>,
@@ -48,7 +49,7 @@ pub(super) fn start_distributor(
             Some(budgets::start(config, member, terms_of, means)?)
         }
     };
-    let pages = pages(config, overrides, member, &ha, &shared_budgets, clock);
+    add_pages(means.pages, config, overrides, member, &ha, &shared_budgets, clock);
     if config.distributor.overrides_exporter_enabled {
         let shown = Arc::clone(overrides);
         let read =
@@ -84,13 +85,12 @@ pub(super) fn start_distributor(
             }
         }
     });
-    Ok(Started { distributor, pages, budgets: shared_budgets })
+    Ok(Started { distributor, budgets: shared_budgets })
 }
 
 /// A distributor that takes writes, and what belongs to it.
 pub(super) struct Started {
     pub(super) distributor: Arc<Distributor>,
-    pub(super) pages: axum::Router,
     /// Where budgets are kept over all distributors.
     pub(super) budgets: Option<Budgets>,
 }
@@ -121,39 +121,40 @@ fn start_ha_tracker(
 }
 
 /// What the distributor has to show, and the tenants' own overrides.
-fn pages(
+fn add_pages(
+    pages: &mut Pages,
     config: &Config,
     overrides: &Arc<Overrides>,
     member: Option<&Member>,
     tracker: &Arc<HaTracker>,
     budgets: &Option<Budgets>,
     clock: Clock,
-) -> axum::Router {
+) {
     let limits = Arc::clone(overrides);
     let failover_of: Arc<admin::ha_tracker::FailoverOf> =
         Arc::new(move |tenant| limits.snapshot().limits(tenant).ha_tracker_failover_timeout);
     let tenancy = Tenancy::from_auth_enabled(config.auth_enabled);
     let editor = RuntimeFileEditor::new(&config.runtime_config.file, Arc::clone(overrides));
-    let mut pages = admin::ha_tracker::router(Arc::clone(tracker), failover_of, clock).merge(
-        admin::user_overrides::router(
-            Arc::new(editor),
-            Arc::new(move |headers| tenancy.tenant(headers)),
-            clock,
-        ),
-    );
-    pages = pages.merge(admin::clients::router(
-        Gates::Distributors,
-        ClientsSource {
-            writes: budgets.clone(),
-            queries: None,
-            overrides: Arc::clone(overrides),
-            are_clients_known: config.client_identity.enabled,
-        },
+    // It is the tenants' own, and asks who they are.
+    pages.add_to_http(admin::user_overrides::router(
+        Arc::new(editor),
+        Arc::new(move |headers| tenancy.tenant(headers)),
+        clock,
     ));
+    pages.add(|site| {
+        let failover_of = Arc::clone(&failover_of);
+        admin::ha_tracker::router(Arc::clone(tracker), failover_of, clock, site)
+    });
+    let clients = ClientsSource {
+        writes: budgets.clone(),
+        queries: None,
+        overrides: Arc::clone(overrides),
+        are_clients_known: config.client_identity.enabled,
+    };
+    pages.add_ours(|site| admin::clients::router(Gates::Distributors, clients, site));
     if let Some(member) = member {
-        pages = pages.merge(admin::ring_router("/distributor/ring", member.page(clock)));
+        pages.add(|site| admin::ring_router("/distributor/ring", member.page(clock), site));
     }
-    pages
 }
 
 /// What a distributor's upkeep runs with.
@@ -162,4 +163,5 @@ pub(super) struct Ticking<'a> {
     pub(super) tasks: &'a mut JoinSet<()>,
     pub(super) drain: &'a Drain,
     pub(super) stores: &'a Stores,
+    pub(super) pages: &'a mut Pages,
 }

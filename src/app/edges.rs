@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use bytes::Bytes;
 use prometheus::Registry;
 
 use super::shown;
-use crate::admin;
-use crate::admin::gate_index::Listed;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::{Distributor, Sink};
@@ -147,9 +144,4 @@ pub(super) fn local_sink(ingester: &Arc<Ingester>, clock: Clock, work: Work) -> 
             Ok(())
         })
     }))
-}
-
-/// `/` of a gate, with the pages that it has.
-pub(super) fn gate_index(config: &Config, pages: &[Listed]) -> Router {
-    admin::gate_index::router(config.target.into(), env!("CARGO_PKG_VERSION"), pages)
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::budgets::SecretError;
 use super::front_door::SaltError;
+use crate::admin::access::TokenError;
+use crate::admin::config::AdminConfigError;
 use crate::clients::Gates;
 use crate::clients::config::ClientIdentityConfigError;
 use crate::limits::reload::ReloadError;
@@ -31,6 +33,10 @@ pub enum AppError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
     Server(#[from] ServerConfigError),
+    #[error(transparent)]
+    Admin(#[from] AdminConfigError),
+    #[error("cannot use -admin.bearer-token-file")]
+    AdminToken(#[from] TokenError),
     #[error(transparent)]
     ClientIdentity(#[from] ClientIdentityConfigError),
     #[error("cannot use the ring's store")]

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use prometheus::Registry;
 
+use super::pages::Pages;
 use super::{AppError, edges};
 use crate::admin;
-use crate::admin::gate_index::Listed;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
 use crate::distributor::ha::HaStoreKind;
@@ -46,15 +45,11 @@ impl Gossip {
         self.0.as_ref().map(Gossiping::view)
     }
 
-    /// Where `/` of a gate sends those who look for it.
-    pub(super) fn listed(&self) -> Option<Listed> {
-        let shows = "members, keys and messages of the gossip";
-        self.0.as_ref().map(|_| ("/memberlist", shows))
-    }
-
     /// Cortex's page of it.
-    pub(super) fn pages(&self) -> Router {
-        self.view().map_or_else(Router::new, admin::memberlist::router)
+    pub(super) fn add_page(&self, pages: &mut Pages) {
+        if let Some(view) = self.view() {
+            pages.add(|site| admin::memberlist::router(view.clone(), site));
+        }
     }
 
     /// `ready`, which also tells while nobody of the gossip was reached. That is no reason not to

@@ -8,7 +8,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use prometheus::Registry;
 use tokio::task::JoinSet;
@@ -17,13 +16,13 @@ use tower::Service as _;
 use super::certificates::Certificates;
 use super::gossip::Gossip;
 use super::member::{Joining, Member};
+use super::pages::{self, Pages};
 use super::readiness::ring_note;
 use super::{
     AppError, budgets, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads,
 };
 use crate::admin;
 use crate::admin::clients::ClientsSource;
-use crate::admin::gate_index::Listed;
 use crate::clients::Gates;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -47,6 +46,8 @@ use crate::upstream::queries::{DownstreamError, Downstreams, Query, Reply};
 /// A running query gate. Tests start several of them side by side.
 pub struct QueryGate {
     pub http_address: SocketAddr,
+    /// Where the pages are, if they are anywhere.
+    pub admin_address: Option<SocketAddr>,
     /// Where other gates ask for budgets, if any are kept.
     pub grpc_address: Option<SocketAddr>,
     pub frontend: Arc<Frontend>,
@@ -68,13 +69,13 @@ pub(super) struct Means<'a> {
     pub(super) registry: &'a Registry,
     pub(super) tasks: &'a mut JoinSet<()>,
     pub(super) drain: &'a Drain,
+    pub(super) pages: &'a mut Pages,
 }
 
 /// The gate itself, and what belongs to it.
 pub(super) struct Started {
     pub(super) frontend: Arc<Frontend>,
     pub(super) budgets: Option<Budgets>,
-    pub(super) pages: Router,
 }
 
 impl QueryGate {
@@ -88,7 +89,7 @@ impl QueryGate {
         let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
         let downstreams = Downstreams::new(&config.frontend.downstream)?;
-        let certificates = Certificates::of_gate(&config.server, downstreams.tls())?;
+        let certificates = Certificates::load(&config, downstreams.tls())?;
         certificates.follow(&mut tasks, &drain);
 
         let server = &config.server;
@@ -96,6 +97,8 @@ impl QueryGate {
         let listener = listen(address, server.http_listen_conn_limit, &certificates.http).await?;
         let http_address =
             listener.local_address().map_err(|source| AppError::Listen { address, source })?;
+        let admin_listener = pages::listen(&config, &certificates).await?;
+        let mut pages = Pages::new();
         // Other gates ask for budgets over gRPC, and the ring announces the port.
         let grpc_listener = match config.client_identity.enabled {
             false => None,
@@ -125,8 +128,9 @@ impl QueryGate {
             registry: &registry,
             tasks: &mut tasks,
             drain: &drain,
+            pages: &mut pages,
         };
-        let Started { frontend, budgets, pages } =
+        let Started { frontend, budgets } =
             start_frontend(means, member.as_ref(), asking(downstreams))?;
         let read = move |families: &mut Families| certificates.read_metrics(families);
         registry.register(Box::new(AtScrape::new("tls_families", read)))?;
@@ -139,15 +143,10 @@ impl QueryGate {
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
         let ready = gossip.noted(readiness(member.as_ref(), clock));
-        let in_ring =
-            member.as_ref().map(|_| ("/query-frontend/ring", "members that keep budgets"));
-        let listed: Vec<Listed> =
-            [Some(("/query-frontend/clients", "budgets of clients")), in_ring, gossip.listed()]
-                .into_iter()
-                .flatten()
-                .collect();
-        let pages = pages.merge(gossip.pages()).merge(edges::gate_index(&config, &listed));
-        let pages = pages.merge(queries::router(query_edge(&config, &frontend, &room)?));
+        gossip.add_page(&mut pages);
+        pages.add_to_http(queries::router(query_edge(&config, &frontend, &room)?));
+        let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
+        pages.add_landings(&config, admin_address);
         let door = registry.clone();
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
@@ -165,16 +164,19 @@ impl QueryGate {
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
+        let pages = pages::serve(pages, admin_listener, &config, &edge.shell, &drain, &mut tasks)?;
         let router = http::router(edge, pages);
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_http(&config, listener, router, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
+            pages = admin_address.map(tracing::field::display),
             to = config.frontend.downstream.url.as_str(), "started; look at /ready and /metrics"
         );
         let queries = Queries { member, budgets: budgets.clone() };
         Ok(Self {
             http_address,
+            admin_address,
             grpc_address,
             frontend,
             budgets,
@@ -205,13 +207,13 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// With its routes and pages.
+    /// With its routes and pages added.
     pub(super) fn start(
         joining: Joining<'_>,
         means: Means<'_>,
         reads: ReadEdge,
         room: &Room,
-    ) -> Result<(Self, Router), AppError> {
+    ) -> Result<Self, AppError> {
         let config = Arc::clone(means.config);
         let downstreams = match config.frontend.downstream.is_set() {
             false => None,
@@ -222,9 +224,14 @@ impl Queries {
         }
         let member = Member::join_query_gates(joining)?;
         let ask = asking_here(&config, reads, downstreams);
-        let Started { frontend, budgets, pages } = start_frontend(means, member.as_ref(), ask)?;
-        let pages = pages.merge(queries::router(query_edge(&config, &frontend, room)?));
-        Ok((Self { member, budgets }, pages))
+        let pages = &mut *means.pages;
+        let (frontend, budgets) = {
+            let means = Means { pages: &mut *pages, ..means };
+            let Started { frontend, budgets } = start_frontend(means, member.as_ref(), ask)?;
+            (frontend, budgets)
+        };
+        pages.add_to_http(queries::router(query_edge(&config, &frontend, room)?));
+        Ok(Self { member, budgets })
     }
 
     pub(super) async fn leave(&self, config: &Config) {
@@ -324,7 +331,7 @@ pub(super) fn start_frontend(
     member: Option<&Member>,
     ask: Arc<AskFn>,
 ) -> Result<Started, AppError> {
-    let Means { config, overrides, clock, registry, tasks, drain } = means;
+    let Means { config, overrides, clock, registry, tasks, drain, pages } = means;
     let budgets = match member {
         None => None,
         Some(member) => {
@@ -350,19 +357,17 @@ pub(super) fn start_frontend(
             () = watching.watch() => {}
         }
     });
-    let mut pages = admin::clients::router(
-        Gates::QueryFrontends,
-        ClientsSource {
-            writes: None,
-            queries: budgets.clone(),
-            overrides: Arc::clone(overrides),
-            are_clients_known: config.client_identity.enabled,
-        },
-    );
+    let clients = ClientsSource {
+        writes: None,
+        queries: budgets.clone(),
+        overrides: Arc::clone(overrides),
+        are_clients_known: config.client_identity.enabled,
+    };
+    pages.add_ours(|site| admin::clients::router(Gates::QueryFrontends, clients, site));
     if let Some(member) = member {
-        pages = pages.merge(admin::ring_router("/query-frontend/ring", member.page(clock)));
+        pages.add(|site| admin::ring_router("/query-frontend/ring", member.page(clock), site));
     }
-    Ok(Started { frontend, budgets, pages })
+    Ok(Started { frontend, budgets })
 }
 
 pub(super) fn query_edge(

@@ -15,10 +15,10 @@ use super::distributors::{Started, Ticking, start_distributor};
 use super::gossip::Gossip;
 use super::ingester_ring::IngesterRing;
 use super::member::{Joining, Member};
+use super::pages::{self, Pages};
 use super::readiness::ring_note;
 use super::{AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads};
 use crate::admin;
-use crate::admin::gate_index::Listed;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -40,6 +40,8 @@ use crate::upstream::ingesters::Ingesters;
 /// A running write gate. Tests start several of them side by side.
 pub struct WriteGate {
     pub http_address: SocketAddr,
+    /// Where the pages are, if they are anywhere.
+    pub admin_address: Option<SocketAddr>,
     /// Where other gates ask for budgets, if any are shared.
     pub grpc_address: Option<SocketAddr>,
     pub distributor: Arc<Distributor>,
@@ -67,7 +69,7 @@ impl WriteGate {
         let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
         let way_on = WayOn::new(&config)?;
-        let certificates = Certificates::of_gate(&config.server, way_on.tls())?;
+        let certificates = Certificates::load(&config, way_on.tls())?;
         certificates.follow(&mut tasks, &drain);
 
         let address = config.server.http_address()?;
@@ -75,6 +77,9 @@ impl WriteGate {
         let listener = listen(address, connections_max, &certificates.http).await?;
         let http_address =
             listener.local_address().map_err(|source| AppError::Listen { address, source })?;
+
+        let admin_listener = pages::listen(&config, &certificates).await?;
+        let mut pages = Pages::new();
 
         // Other gates ask for budgets over gRPC, and the ring announces the port.
         let grpc_listener = match super::budgets::are_wanted(&config) {
@@ -106,9 +111,14 @@ impl WriteGate {
                 (ring_sink(&config, ingesters.ring(), clients, &mut tasks, &drain), Some(ingesters))
             }
         };
-        let means =
-            Ticking { registry: &registry, tasks: &mut tasks, drain: &drain, stores: &stores };
-        let Started { distributor, mut pages, budgets } =
+        let means = Ticking {
+            registry: &registry,
+            tasks: &mut tasks,
+            drain: &drain,
+            stores: &stores,
+            pages: &mut pages,
+        };
+        let Started { distributor, budgets } =
             start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
         let read = move |families: &mut Families| certificates.read_metrics(families);
         registry.register(Box::new(AtScrape::new("tls_families", read)))?;
@@ -119,24 +129,14 @@ impl WriteGate {
 
         if let Some(ingesters) = &ingesters {
             for path in ["/ring", "/ingester/ring"] {
-                pages = pages.merge(admin::ring_router(path, ingesters.page(clock)));
+                pages.add(|site| admin::ring_router(path, ingesters.page(clock), site));
             }
         }
         let ring = ingesters.as_ref().map(|ingesters| Arc::clone(ingesters.ring()));
         let ready = gossip.noted(readiness(member.as_ref(), ring, clock));
-        let in_ring = member.as_ref().map(|_| ("/distributor/ring", "members that share rates"));
-        let to_ring = ingesters.as_ref().map(|_| ("/ring", "the ingesters that writes go to"));
-        let listed: Vec<Listed> = [
-            Some(("/distributor/clients", "budgets of clients")),
-            Some(("/ha-tracker", "elected replicas")),
-            in_ring,
-            to_ring,
-            gossip.listed(),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        pages = pages.merge(gossip.pages()).merge(edges::gate_index(&config, &listed));
+        gossip.add_page(&mut pages);
+        let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
+        pages.add_landings(&config, admin_address);
         let room = room(&config);
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
@@ -158,6 +158,7 @@ impl WriteGate {
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
+        let pages = pages::serve(pages, admin_listener, &config, &edge.shell, &drain, &mut tasks)?;
         let router = http::router(edge, pages);
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
         serve_http(&config, listener, router, &drain, &mut tasks);
@@ -165,6 +166,7 @@ impl WriteGate {
             target_services = %String::from(config.target), http = %http_address,
             // Where other gates ask for budgets; not there where none are shared.
             grpc = grpc_address.map(tracing::field::display),
+            pages = admin_address.map(tracing::field::display),
             to = match config.distributor.upstream.url.as_str() {
                 "" => "the ingesters of the ring",
                 url => url,
@@ -173,6 +175,7 @@ impl WriteGate {
         );
         Ok(Self {
             http_address,
+            admin_address,
             grpc_address,
             distributor,
             clock,

@@ -449,7 +449,7 @@ fn query_command() -> clap::Command {
     clap::Command::new("query")
         .about("Print what a running instance holds of a tenant's series")
         .arg(option("tenant").required(true).value_name("TENANT").help("Whose series"))
-        .arg(addr_arg())
+        .arg(addr_arg("127.0.0.1:8080", "HTTP listener of the running instance"))
         .arg(option("start").value_name("TIME").help("RFC 3339 or Unix seconds; default end - 1h"))
         .arg(option("end").value_name("TIME").help("RFC 3339 or Unix seconds; default now"))
         .arg(
@@ -468,7 +468,7 @@ fn clients_command() -> clap::Command {
             .arg(option("kind").value_name("KIND").value_parser(["writes", "queries"]).help(
                 "Budgets of writes, or of queries; of what the gate has, writes first, if not told",
             ))
-            .arg(addr_arg())
+            .arg(addr_arg("127.0.0.1:8081", "Listener for operators of the running instance"))
             .arg(option("json").action(ArgAction::SetTrue).help("The page as JSON"))
     };
     let client = || {
@@ -485,10 +485,6 @@ fn clients_command() -> clap::Command {
         .subcommand(ask("reset", "Forgive what is owed of a budget").arg(client()))
 }
 
-fn addr_arg() -> Arg {
-    Arg::new("addr")
-        .long("addr")
-        .value_name("HOST:PORT")
-        .default_value("127.0.0.1:8080")
-        .help("HTTP listener of the running instance")
+fn addr_arg(default: &'static str, help: &'static str) -> Arg {
+    Arg::new("addr").long("addr").value_name("HOST:PORT").default_value(default).help(help)
 }

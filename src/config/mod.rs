@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::admin::config::{AdminConfig, AdminConfigError};
 use crate::clients::config::{ClientIdentityConfig, ClientIdentityConfigError};
 use crate::distributor::{DistributorConfig, DistributorConfigError};
 use crate::front_door::config::{FrontDoorConfig, FrontDoorConfigError};
@@ -52,6 +53,8 @@ pub struct Config {
     /// What names of metrics and labels may be made of.
     pub name_validation_scheme: NameScheme,
     pub server: ServerConfig,
+    /// Where the pages for operators are, and who may see them.
+    pub admin: AdminConfig,
     pub distributor: DistributorConfig,
     pub frontend: FrontendConfig,
     pub ingester_client: IngesterClientConfig,
@@ -132,6 +135,8 @@ pub enum ConfigError {
     #[error(transparent)]
     Server(#[from] ServerConfigError),
     #[error(transparent)]
+    Admin(#[from] AdminConfigError),
+    #[error(transparent)]
     Distributor(#[from] DistributorConfigError),
     #[error(
         "-target=distributor has nobody to send to: set -distributor.upstream-url, or -ring.store \
@@ -193,6 +198,7 @@ impl Default for Config {
             no_auth_tenant: "fake".into(),
             name_validation_scheme: NameScheme::Legacy,
             server: ServerConfig::default(),
+            admin: AdminConfig::default(),
             distributor: DistributorConfig::default(),
             frontend: FrontendConfig::default(),
             ingester_client: IngesterClientConfig::default(),
@@ -213,6 +219,7 @@ impl Config {
         TenantId::parse(&self.no_auth_tenant)
             .map_err(|source| ConfigError::NoAuthTenant { source })?;
         self.server.validate()?;
+        self.admin.validate()?;
         self.distributor.validate(self.limits.ha_tracker_failover_timeout)?;
         self.frontend.validate()?;
         self.frontend.ring.validate().map_err(ConfigError::FrontendRing)?;

@@ -3,6 +3,7 @@
 //! A row gives no type and no default: both are read from the default `Config` at the row's
 //! path. Names are without dashes; one dash or two are accepted.
 
+mod admin;
 mod client_identity;
 mod distributor;
 mod distributor_ring;
@@ -31,6 +32,7 @@ use super::flags::{Flag, Group};
 pub const FLAGS: &[Group] = &[
     general::FLAGS,
     server::FLAGS,
+    admin::FLAGS,
     distributor::FLAGS,
     distributor_upstream::FLAGS,
     distributor_ring::FLAGS,

@@ -487,7 +487,7 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
         other => panic!("{arguments:?}: {other:?}"),
     };
     let found = check(&["clients", "top", "--tenant", "t"], ClientsAsk::Top);
-    assert_eq!(found, ("127.0.0.1:8080".to_owned(), false));
+    assert_eq!(found, ("127.0.0.1:8081".to_owned(), false));
     let show = ["clients", "show", "--tenant=t", "--client=-a b", "--json", "--addr=h:1"];
     let found = check(&show, ClientsAsk::Show { client: "-a b".into() });
     assert_eq!(found, ("h:1".to_owned(), true));

@@ -7,11 +7,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
 
 use super::instance::{self, InstanceError};
+use crate::admin::CSRF_HEADER;
 use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, path, query_of};
 use crate::clients::Gates;
 use crate::config::{ClientsArgs, ClientsAsk};
@@ -79,8 +80,11 @@ impl ClientsArgs {
             }
             ClientsAsk::Reset { client } => {
                 let form = query_of(kind, tenant, Some(client));
-                let request = Request::post(format!("{}/reset", path(kind)))
+                let mut request = Request::post(format!("{}/reset", path(kind)))
                     .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+                if let Some(token) = self.csrf_token().await? {
+                    request = request.header(CSRF_HEADER, token);
+                }
                 let (done, text) = self.send(kind, request, form.into()).await?;
                 Ok(if *json { text } else { print_reset(&done) })
             }
@@ -95,6 +99,12 @@ impl ClientsArgs {
         self.send(kind, Request::get(format!("{}?{query}", path(kind))), Bytes::new()).await
     }
 
+    async fn csrf_token(&self) -> Result<Option<HeaderValue>, ClientsError> {
+        let late = |_| ClientsError::TooSlow { addr: self.addr.clone() };
+        let asking = instance::csrf_token(&self.addr);
+        Ok(tokio::time::timeout(PATIENCE, asking).await.map_err(late)??)
+    }
+
     /// What the instance says, and the text of it.
     async fn send<T: DeserializeOwned>(
         &self,
@@ -106,10 +116,10 @@ impl ClientsArgs {
         let request = request.map_err(|_| ClientsError::Names)?;
         let asking = instance::exchange(&self.addr, request, ANSWER_BYTES_MAX);
         let late = |_| ClientsError::TooSlow { addr: self.addr.clone() };
-        let (status, body) = tokio::time::timeout(PATIENCE, asking).await.map_err(late)??;
+        let answer = tokio::time::timeout(PATIENCE, asking).await.map_err(late)??;
         let addr = self.addr.clone();
-        let mut text = String::from_utf8_lossy(&body).trim_end().to_owned();
-        match status {
+        let mut text = String::from_utf8_lossy(answer.body()).trim_end().to_owned();
+        match answer.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 return Err(ClientsError::NoPage { addr, gates: kind });
@@ -219,6 +229,7 @@ mod tests {
     #[test]
     fn a_table_names_what_is_known_and_who_is_silent() {
         let page = ClientsPage {
+            frame: Default::default(),
             enabled: true,
             kind: "writes".to_owned(),
             notes: vec!["a note".to_owned()],

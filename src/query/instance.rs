@@ -2,17 +2,22 @@
 //! connection of its own.
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::admin::CSRF_HEADER;
+
+/// Longest text of `/ready`: a line for each ring and store.
+const READY_BYTES_MAX: usize = 64 << 10;
+
 /// Why an instance has not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    #[error("nothing answers at {addr}; start freehold, or name its HTTP listener by --addr")]
+    #[error("nothing answers at {addr}; start freehold, or name its listener by --addr")]
     NotRunning { addr: String, source: std::io::Error },
-    #[error("no answer from {addr}; is it freehold's HTTP listener?")]
+    #[error("no answer from {addr}; is it a listener of freehold's?")]
     Http { addr: String, source: hyper::Error },
     #[error("the answer of {addr} broke off or has more than {bytes_max} bytes")]
     Body { addr: String, bytes_max: usize },
@@ -25,7 +30,7 @@ pub(super) async fn exchange(
     addr: &str,
     mut request: Request<Full<Bytes>>,
     bytes_max: usize,
-) -> Result<(StatusCode, Bytes), InstanceError> {
+) -> Result<Response<Bytes>, InstanceError> {
     let named = || addr.to_owned();
     let host = addr.trim_start_matches("http://").trim_end_matches('/');
     let value = HeaderValue::try_from(host);
@@ -41,7 +46,7 @@ pub(super) async fn exchange(
         let (head, body) = response.into_parts();
         let body = Limited::new(body, bytes_max).collect().await;
         let body = body.map_err(|_| InstanceError::Body { addr: named(), bytes_max })?;
-        Ok((head.status, body.to_bytes()))
+        Ok(Response::from_parts(head, body.to_bytes()))
     };
     let mut asking = std::pin::pin!(asking);
     // The connection ends first only when the server closes it, and then the answer is there.
@@ -54,4 +59,13 @@ pub(super) async fn exchange(
             answer => answer,
         },
     }
+}
+
+/// What a request that changes something has to carry, if the instance asks for it.
+pub(super) async fn csrf_token(addr: &str) -> Result<Option<HeaderValue>, InstanceError> {
+    // Any answer has it; this one is short.
+    let request = Request::get("/ready").body(Full::new(Bytes::new()));
+    let request = request.map_err(|_| InstanceError::Address { addr: addr.to_owned() })?;
+    let answer = exchange(addr, request, READY_BYTES_MAX).await?;
+    Ok(answer.headers().get(CSRF_HEADER).cloned())
 }

@@ -115,8 +115,8 @@ impl QueryArgs {
             .header(TENANT_HEADER, &self.tenant)
             .body(Full::new(body));
         let request = request.map_err(|_| QueryError::Tenant { tenant: self.tenant.clone() })?;
-        let (status, body) = instance::exchange(&self.addr, request, ANSWER_BYTES_MAX).await?;
-        self.judge(status, body)
+        let answer = instance::exchange(&self.addr, request, ANSWER_BYTES_MAX).await?;
+        self.judge(answer.status(), answer.into_body())
     }
 
     fn judge(&self, status: StatusCode, body: Bytes) -> Result<Bytes, QueryError> {

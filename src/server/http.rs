@@ -110,27 +110,35 @@ pub fn router(edge: HttpEdge, rest: Router) -> Router {
         }
         routes = routes.route("/api/v1/otlp/v1/metrics", post(otlp));
     }
+    let shell = shell_router(edge.shell.clone());
     routes
-        .route("/ready", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/config", get(config))
-        .route("/runtime_config", get(runtime_config))
         .with_state(edge)
+        .merge(shell)
         .merge(rest)
         .fallback(async || http_error(404, "404 page not found"))
         .layer(axum::Extension(tenancy))
 }
 
-async fn ready(State(edge): State<HttpEdge>) -> Response {
-    match (edge.shell.ready)() {
+/// What the process says of itself, on whichever listener.
+pub fn shell_router(shell: ShellCalls) -> Router {
+    Router::new()
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/config", get(config))
+        .route("/runtime_config", get(runtime_config))
+        .with_state(shell)
+}
+
+async fn ready(State(shell): State<ShellCalls>) -> Response {
+    match (shell.ready)() {
         Ok(None) => text("text/plain", "ready".to_owned()),
         Ok(Some(note)) => text("text/plain", format!("ready\n{note}\n")),
         Err(reason) => http_error(503, &reason),
     }
 }
 
-async fn metrics(State(edge): State<HttpEdge>) -> Response {
-    text("text/plain; version=0.0.4; charset=utf-8", (edge.shell.metrics)())
+async fn metrics(State(shell): State<ShellCalls>) -> Response {
+    text("text/plain; version=0.0.4; charset=utf-8", (shell.metrics)())
 }
 
 #[derive(Default, Deserialize)]
@@ -139,12 +147,12 @@ struct ConfigQuery {
     mode: String,
 }
 
-async fn config(State(edge): State<HttpEdge>, query: Query<ConfigQuery>) -> Response {
-    text("text/plain; charset=utf-8", (edge.shell.config)(query.0.into()))
+async fn config(State(shell): State<ShellCalls>, query: Query<ConfigQuery>) -> Response {
+    text("text/plain; charset=utf-8", (shell.config)(query.0.into()))
 }
 
-async fn runtime_config(State(edge): State<HttpEdge>, query: Query<ConfigQuery>) -> Response {
-    text("text/plain; charset=utf-8", (edge.shell.runtime_config)(query.0.into()))
+async fn runtime_config(State(shell): State<ShellCalls>, query: Query<ConfigQuery>) -> Response {
+    text("text/plain; charset=utf-8", (shell.runtime_config)(query.0.into()))
 }
 
 fn text(content_type: &'static str, body: String) -> Response {

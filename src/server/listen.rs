@@ -19,7 +19,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use crate::tls::ServerTls;
+use crate::tls::{PeerCertificate, ServerTls};
 
 /// How long to wait when a connection could not be accepted: out of file handles, most likely,
 /// and asking again at once would burn a core until one is free.
@@ -124,6 +124,13 @@ impl Listener {
 impl Connection {
     pub fn peer_address(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// What the client has shown, once the handshake is over.
+    pub fn peer_certificate(&self) -> Option<PeerCertificate> {
+        let Wire::Tls(stream) = &self.wire else { return None };
+        let (_, session) = stream.get_ref();
+        session.peer_certificates()?.first().map(PeerCertificate::of)
     }
 
     /// Gives back the first bytes; they are read again.

@@ -8,8 +8,11 @@ mod client;
 mod server;
 mod watched;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,6 +22,29 @@ pub use server::{
     ClientAuth, MinVersion, ServerTls, ServerTlsConfig, ServerTlsConfigError, server,
 };
 pub use watched::{RELOAD_PERIOD, Watched};
+
+/// Which certificate a client has shown: the first bytes of its SHA-256, in hex. Enough to tell
+/// operators apart, and what `openssl x509 -fingerprint -sha256` begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCertificate(Arc<str>);
+
+/// Of a digest, what is told.
+const DIGEST_BYTES_TOLD: usize = 8;
+
+impl PeerCertificate {
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let digest = Sha256::digest(certificate);
+        let told: String =
+            digest.iter().take(DIGEST_BYTES_TOLD).map(|byte| format!("{byte:02x}")).collect();
+        Self(told.into())
+    }
+}
+
+impl fmt::Display for PeerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Why certificates or keys cannot be used.
 #[derive(Debug, thiserror::Error)]

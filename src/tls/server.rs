@@ -127,6 +127,11 @@ impl ServerTlsConfig {
         !is_unset(&self.cert_file) && !is_unset(&self.key_file)
     }
 
+    /// Nobody comes in without a certificate that somebody known has signed.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.client_auth_type == ClientAuth::RequireAndVerify
+    }
+
     pub fn validate(&self) -> Result<(), ServerTlsConfigError> {
         use ClientAuth::{None, Request, RequireAndVerify, RequireAny, VerifyIfGiven};
         let asks = self.client_auth_type != None;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use freehold::admin::Site;
 use freehold::admin::clients::{ClientsSource, query};
 use freehold::app::WriteGate;
 use freehold::clients::config::{ColdStart, OwnerLost};
@@ -68,6 +69,7 @@ impl Gates {
         for number in 0..len {
             let mut config = Config::for_target(Target::Distributor);
             config.distributor.upstream.url = format!("http://{upstream}");
+            config.admin.http_listen_address = "127.0.0.1:0".into();
             let server = &mut config.server;
             server.http_listen_address = "127.0.0.1".into();
             server.grpc_listen_address = "127.0.0.1".into();
@@ -105,20 +107,33 @@ impl Gates {
 
     async fn get(&self, at: usize, query: &str, accept: &str) -> Answer {
         let head = format!("GET /distributor/clients?{query} HTTP/1.1\r\nAccept: {accept}\r\n");
-        send(self.gates[at].http_address, &head, b"").await
+        send(self.pages(at), &head, b"").await
     }
 
     async fn json(&self, at: usize, query: &str) -> Value {
         self.get(at, query, "application/json").await.json()
     }
 
+    /// Where the pages of a gate are.
+    fn pages(&self, at: usize) -> SocketAddr {
+        self.gates[at].admin_address.expect("pages are on")
+    }
+
+    /// As a form of the gate's own page.
     async fn reset(&self, at: usize, form: &str, more: &str) -> Answer {
+        let page = self.get(at, "", "text/html").await;
+        let (_, rest) = page.head.split_once("x-csrf-token: ").expect("a token");
+        let token = rest.lines().next().unwrap_or_default();
+        self.post(at, &format!("{form}&csrf={token}"), more).await
+    }
+
+    async fn post(&self, at: usize, form: &str, more: &str) -> Answer {
         let head = format!(
             "POST /distributor/clients/reset HTTP/1.1\r\n\
              Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n{more}",
             form.len()
         );
-        send(self.gates[at].http_address, &head, form.as_bytes()).await
+        send(self.pages(at), &head, form.as_bytes()).await
     }
 
     /// The status of a write of so many samples.
@@ -149,7 +164,7 @@ impl Gates {
     }
 
     fn args(&self, at: usize, ask: ClientsAsk, json: bool) -> ClientsArgs {
-        let addr = self.gates[at].http_address.to_string();
+        let addr = self.pages(at).to_string();
         let kind = freehold::clients::Gates::Distributors;
         ClientsArgs { addr, tenant: TENANT.to_owned(), kind: Some(kind), ask, json }
     }
@@ -164,7 +179,7 @@ impl Gates {
 async fn send(address: SocketAddr, head: &str, body: &[u8]) -> Answer {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.expect("connect");
-        let head = format!("{head}Host: gate\r\nConnection: close\r\n\r\n");
+        let head = format!("{head}Host: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(&[head.as_bytes(), body].concat()).await.expect("write");
         let mut text = String::new();
         stream.read_to_string(&mut text).await.expect("text");
@@ -322,10 +337,16 @@ async fn what_is_asked_wrongly_or_by_another_site_is_refused() {
     for from in ["Sec-Fetch-Site: cross-site\r\n", "Origin: http://evil.example\r\n"] {
         assert_eq!(gates.reset(0, &named, from).await.status, 403);
     }
+    for forged in
+        [named.clone(), format!("{named}&csrf="), format!("{named}&csrf={}", "0".repeat(64))]
+    {
+        let refused = gates.post(0, &forged, "").await;
+        assert_eq!((refused.status, refused.body.contains("x-csrf-token")), (403, true));
+    }
     assert_eq!(gates.push(0, "a", 1).await, 429, "nothing was forgiven");
     assert_eq!(gates.reset(0, "tenant=team", "").await.status, 400, "no client is not every one");
     let head = format!("GET /distributor/clients/reset?{named} HTTP/1.1\r\n");
-    let by_a_link = send(gates.gates[0].http_address, &head, b"").await;
+    let by_a_link = send(gates.pages(0), &head, b"").await;
     assert_eq!(by_a_link.status, 405);
     assert_eq!(gates.get(0, "", "text/html").await.status, 200, "people get a form");
     for wrong in ["", "tenant=a%2Fb", "tenant=a&client=%09", "tenant=a&client=%C3%A9"] {
@@ -421,7 +442,7 @@ async fn budgets_of_queries_are_shown_and_forgiven_with_their_tries() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("bound").to_string();
     let mut serving = JoinSet::new();
-    let router = freehold::admin::clients::router(QueryFrontends, source);
+    let router = freehold::admin::clients::router(QueryFrontends, source, &Site::of_http());
     serving.spawn(async move { axum::serve(listener, router).await.expect("serves") });
 
     let (tenant, client) = (TenantId::parse(TENANT).expect("a name"), ClientId::parse("a"));

@@ -8,6 +8,7 @@
 mod vectors;
 
 mod admin;
+mod admin_access;
 mod budget_gates;
 mod budget_sim;
 mod budgets;

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Listed {
     path: String,
     targets: Option<String>,
+    /// On the listener for operators alone.
+    is_ours: bool,
 }
 
 fn listed() -> Vec<Listed> {
@@ -23,7 +25,14 @@ fn listed() -> Vec<Listed> {
     let text = std::fs::read_to_string(path).expect("the pages");
     let mut pages = Vec::new();
     let mut has_targets = false;
-    for line in text.lines().filter(|line| line.starts_with('|')) {
+    let mut is_ours = false;
+    for line in text.lines() {
+        if line.starts_with("## ") {
+            is_ours = line.contains("for operators alone");
+        }
+        if !line.starts_with('|') {
+            continue;
+        }
         let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         if matches!(cells[0], "path" | "request") {
             has_targets = cells.last() == Some(&"targets");
@@ -32,7 +41,7 @@ fn listed() -> Vec<Listed> {
         // What stands between backticks, of which paths are one kind.
         for quoted in cells[0].split('`').skip(1).step_by(2) {
             if let Some(path) = quoted.split(' ').find(|word| word.starts_with('/')) {
-                pages.push(Listed { path: path.to_owned(), targets: targets.clone() });
+                pages.push(Listed { path: path.to_owned(), targets: targets.clone(), is_ours });
             }
         }
     }
@@ -53,13 +62,25 @@ async fn status(address: SocketAddr, path: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
 }
 
-async fn check(address: SocketAddr, who: &str, has: impl Fn(&str) -> bool) {
+async fn check(
+    address: SocketAddr,
+    pages: Option<SocketAddr>,
+    who: &str,
+    has: impl Fn(&str) -> bool,
+) {
+    let admin = pages.expect("pages are on");
     let pages = listed();
     assert!(pages.len() > 12, "{} pages", pages.len());
-    for Listed { path, targets } in pages {
+    for Listed { path, targets, is_ours } in pages {
         let is_listed = targets.as_deref().is_none_or(&has);
-        let status = status(address, &path).await;
-        assert_eq!(status != 404, is_listed, "{who} answers {path} with {status}: {targets:?}");
+        for (at, is_there) in [(address, is_listed && !is_ours), (admin, is_listed)] {
+            // Tenants' own requests are no pages; every listener has something at its root.
+            if path == "/" || (at == admin && path.starts_with("/api/")) {
+                continue;
+            }
+            let status = status(at, &path).await;
+            assert_eq!(status != 404, is_there, "{who} answers {path} with {status}: {targets:?}");
+        }
     }
 }
 
@@ -67,6 +88,7 @@ fn config(target: Target, dir: &std::path::Path) -> Config {
     let mut config = Config::for_target(target);
     config.server.http_listen_address = "127.0.0.1".into();
     config.server.http_listen_port = 0;
+    config.admin.http_listen_address = "127.0.0.1:0".into();
     config.server.grpc_listen_address = "127.0.0.1".into();
     config.server.grpc_listen_port = 0;
     config.store.path = dir.join("data");
@@ -85,7 +107,7 @@ async fn every_target_has_the_pages_that_are_listed_for_it() {
     let dir = tempfile::tempdir().expect("a directory");
     for (target, name) in [(Target::All, "all"), (Target::Ingester, "ingester")] {
         let app = App::start(config(target, dir.path())).await.expect("starts");
-        check(app.http_address, name, |targets| {
+        check(app.http_address, app.admin_address, name, |targets| {
             targets.split([',', ';']).any(|word| word.trim() == name)
         })
         .await;
@@ -102,7 +124,7 @@ async fn every_target_has_the_pages_that_are_listed_for_it() {
             config.distributor.upstream.url = "http://127.0.0.1:1".into();
         }
         let gate = WriteGate::start(config).await.expect("starts");
-        check(gate.http_address, "gate", |targets| {
+        check(gate.http_address, gate.admin_address, "gate", |targets| {
             let is_ours = targets.split([',', ';']).any(|word| word.trim().starts_with("gate"));
             is_ours && (to_ring || !targets.contains("where it sends"))
         })
@@ -120,7 +142,7 @@ async fn the_query_gate_has_the_pages_that_are_listed_for_it() {
         // Nobody has to be there.
         config.frontend.downstream.url = "http://127.0.0.1:1".into();
         let gate = QueryGate::start(config).await.expect("starts");
-        check(gate.http_address, "query gate", |targets| {
+        check(gate.http_address, gate.admin_address, "query gate", |targets| {
             let is_ours =
                 targets.split([',', ';']).any(|word| word.trim().starts_with("query gate"));
             is_ours && (has_clients || !targets.contains("-client-identity.enabled"))

@@ -81,6 +81,8 @@ impl Drop for Process {
 pub struct Freehold {
     pub process: Process,
     pub http: SocketAddr,
+    /// Where the pages for operators are.
+    pub admin: SocketAddr,
     pub grpc: SocketAddr,
 }
 
@@ -93,12 +95,13 @@ impl Freehold {
             "-server.http-listen-port=0",
             "-server.grpc-listen-address=127.0.0.1",
             "-server.grpc-listen-port=0",
+            "-admin.http-listen-address=127.0.0.1:0",
             "-log.format=json",
         ]);
         let process = Process::spawn(&mut command, &dir.join("freehold.log"));
         let explain = || process.log();
-        let (http, grpc) = wait_for(explain, async || announced(&process.log())).await;
-        Self { process, http, grpc }
+        let (http, admin, grpc) = wait_for(explain, async || announced(&process.log())).await;
+        Self { process, http, admin, grpc }
     }
 
     pub async fn wait_ready(&self) {
@@ -155,13 +158,14 @@ pub fn now_ms() -> i64 {
     freehold::clock::Clock::start().now().unix_ms
 }
 
-fn announced(log: &str) -> Option<(SocketAddr, SocketAddr)> {
+/// HTTP, pages and gRPC.
+fn announced(log: &str) -> Option<(SocketAddr, SocketAddr, SocketAddr)> {
     let line = log.lines().find(|line| line.contains("started; look at"))?;
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let address = |name: &str| line[name].as_str()?.parse().ok();
     let http = address("http")?;
     // A write gate takes no gRPC.
-    Some((http, address("grpc").unwrap_or(http)))
+    Some((http, address("pages")?, address("grpc").unwrap_or(http)))
 }
 
 /// One HTTP/1 request on its own connection; an error if the other side went away.

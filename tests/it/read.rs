@@ -32,6 +32,7 @@ impl Running {
         config.server.http_listen_address = "127.0.0.1".to_owned();
         config.server.grpc_listen_address = "127.0.0.1".to_owned();
         config.server.http_listen_port = 0;
+        config.admin.http_listen_address = "127.0.0.1:0".into();
         config.server.grpc_listen_port = 0;
         config.ingester.lifecycler.final_sleep = Millis(0);
         config.ingester.lifecycler.address = "127.0.0.1".to_owned();

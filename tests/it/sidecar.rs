@@ -63,6 +63,7 @@ impl Sidecar {
 
         let mut config = Config { target: Target::Ingester, ..Config::default() };
         config.server.http_listen_port = 0;
+        config.admin.http_listen_address = "127.0.0.1:0".into();
         config.server.grpc_listen_port = 0;
         config.server.http_listen_address = "127.0.0.1".to_owned();
         config.server.grpc_listen_address = "127.0.0.1".to_owned();

@@ -112,6 +112,7 @@ fn config(upstream: SocketAddr) -> Config {
     config.distributor.upstream.connect_backoff_max_delay = Millis(50);
     config.server.http_listen_address = "127.0.0.1".into();
     config.server.http_listen_port = 0;
+    config.admin.http_listen_address = "127.0.0.1:0".into();
     config.validate().expect("a good configuration");
     config
 }

@@ -17,9 +17,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 
-use super::{FORM_BYTES_MAX, PAGES_AT_ONCE_MAX, answer};
+use super::site::{Frame, Site};
+use super::{FORM_BYTES_MAX, answer};
 use crate::clients::peers::InspectError;
 use crate::clients::{Gates, Key};
 use crate::distributor::shared;
@@ -36,7 +36,7 @@ struct Pages {
     source: Arc<ClientsSource>,
     /// What is shown where `kind=` says nothing.
     kind: Gates,
-    permits: Arc<Semaphore>,
+    site: Site,
 }
 
 #[derive(Default, Deserialize)]
@@ -74,14 +74,14 @@ enum NameError {
 }
 
 /// The pages' routes; `gates` are those whose budgets are meant where nothing else is said.
-pub fn router(gates: Gates, source: ClientsSource) -> Router {
-    let permits = Arc::new(Semaphore::new(PAGES_AT_ONCE_MAX));
+pub fn router(gates: Gates, source: ClientsSource, site: &Site) -> Router {
     let path = path(gates);
+    site.open(path);
     Router::new()
         .route(path, get(show))
         .route(&format!("{path}/reset"), post(reset))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .with_state(Pages { source: Arc::new(source), kind: gates, permits })
+        .with_state(Pages { source: Arc::new(source), kind: gates, site: site.clone() })
 }
 
 /// Where these gates show their budgets.
@@ -98,7 +98,7 @@ async fn show(
     headers: HeaderMap,
 ) -> Response {
     // A page waits for all gates, and holds its place in line meanwhile.
-    let Ok(_permit) = pages.permits.acquire().await else {
+    let Ok(_permit) = pages.site.permits().acquire_owned().await else {
         return answer::error(503, "stopping");
     };
     let json = answer::wants_json(&headers) || query.format == "json";
@@ -107,20 +107,26 @@ async fn show(
         Ok(kind) => kind,
         Err(error) => return error.into(),
     };
+    let framed = |page: ClientsPage| ClientsPage { frame: pages.frame(), ..page };
     let made = match (&query.client, query.tenant.as_str()) {
         (Some(client), tenant) => {
-            source.one(kind, tenant, client).await.map(|page| answer::either(json, &page))
+            let framed = |page: ClientPage| ClientPage { frame: pages.frame(), ..page };
+            let page = source.one(kind, tenant, client).await;
+            page.map(|page| answer::either(json, &framed(page)))
         }
         // People are asked by a form.
-        (None, "") if !json => Ok(answer::shown(&source.unnamed(kind))),
-        (None, tenant) => source.list(kind, tenant).await.map(|page| answer::either(json, &page)),
+        (None, "") if !json => Ok(answer::shown(&framed(source.unnamed(kind)))),
+        (None, tenant) => {
+            let page = source.list(kind, tenant).await;
+            page.map(|page| answer::either(json, &framed(page)))
+        }
     };
     made.unwrap_or_else(|refusal| refusal)
 }
 
 /// Forgives what is owed, and leads back to the budget.
 async fn reset(State(pages): State<Pages>, request: Request) -> Response {
-    let Ok(_permit) = pages.permits.acquire().await else {
+    let Ok(_permit) = pages.site.permits().acquire_owned().await else {
         return answer::error(503, "stopping");
     };
     let json = answer::wants_json(request.headers());
@@ -144,11 +150,8 @@ async fn reset(State(pages): State<Pages>, request: Request) -> Response {
 }
 
 async fn forgiven(pages: &Pages, request: Request) -> Result<(Name, ResetDone), Response> {
-    if answer::is_from_other_site(request.headers()) {
-        return Err(answer::refused_to_other_site());
-    }
     let names = ["tenant", "client", "kind"];
-    let [tenant, client, kind] = answer::form_values(request, names).await?;
+    let ([tenant, client, kind], who) = pages.site.writes().form(request, names).await?;
     let (Some(tenant), Some(client)) = (tenant, client) else {
         let text = "name tenant and client in the form; an empty client is the tenant's own budget";
         return Err(answer::error(400, text));
@@ -166,17 +169,21 @@ async fn forgiven(pages: &Pages, request: Request) -> Result<(Name, ResetDone), 
             Ok(reset) => done.add(reset),
             Err(error) => {
                 let error_text = with_causes(&error);
-                tracing::warn!(tenant, client, kind, error = error_text, "budget not reset");
+                tracing::warn!(%who, tenant, client, kind, error = error_text, "budget not reset");
                 return Err(unknown(&error));
             }
         }
     }
     let silent = done.silent_gates.join(" ");
-    tracing::info!(tenant, client, kind, done.was_owed, silent, "budget reset by an operator");
+    tracing::info!(%who, tenant, client, kind, done.was_owed, silent, "budget reset by an operator");
     Ok((name, done))
 }
 
 impl Pages {
+    fn frame(&self) -> Frame {
+        self.site.frame(path(self.kind))
+    }
+
     /// What `kind=` asks for.
     fn kind(&self, given: &str) -> Result<Gates, NameError> {
         match given {

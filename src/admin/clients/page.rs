@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::{self, NO_TENANT_QUERIES, Words, words};
 use super::{Name, unknown, with_causes};
+use crate::admin::site::Frame;
 use crate::clients::peers::{Budgets, Reset};
 use crate::clients::{AccountView, Gates, Kind, Terms};
 use crate::distributor::shared;
@@ -39,6 +40,8 @@ pub struct ClientsSource {
 #[derive(Debug, Default, Serialize, Deserialize, Template)]
 #[template(path = "clients.html", config = "src/admin/askama.toml")]
 pub struct ClientsPage {
+    #[serde(skip)]
+    pub frame: Frame,
     pub enabled: bool,
     /// What the budgets are of.
     pub kind: String,
@@ -69,6 +72,8 @@ pub struct ClientLimit {
 #[derive(Debug, Default, Serialize, Deserialize, Template)]
 #[template(path = "client.html", config = "src/admin/askama.toml")]
 pub struct ClientPage {
+    #[serde(skip)]
+    pub frame: Frame,
     pub enabled: bool,
     /// What the budget is of.
     pub kind: String,

@@ -133,10 +133,13 @@ impl Speaking {
         router: Router,
         mut drain: Drain,
     ) -> hyper::Result<()> {
-        let peer = connection.peer_address();
+        let (peer, certificate) = (connection.peer_address(), connection.peer_certificate());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let mut router = router.clone();
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certificate) = certificate.clone() {
+                request.extensions_mut().insert(certificate);
+            }
             async move {
                 match ambiguity(&request) {
                     Some((status, text)) => Ok(refused(status, text)),
@@ -161,13 +164,16 @@ impl Speaking {
         router: Router,
         mut drain: Drain,
     ) -> hyper::Result<()> {
-        let peer = connection.peer_address();
+        let (peer, certificate) = (connection.peer_address(), connection.peer_certificate());
         let requests = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&requests);
         let service = service_fn(move |mut request: Request<Incoming>| {
             // Relaxed: only whether it has moved is asked.
             counted.fetch_add(1, Ordering::Relaxed);
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certificate) = certificate.clone() {
+                request.extensions_mut().insert(certificate);
+            }
             router.clone().call(request)
         });
         let serving = self.http2.serve_connection(TokioIo::new(connection), service);

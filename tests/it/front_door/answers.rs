@@ -129,6 +129,7 @@ async fn every_target_has_it_before_its_pages() {
         config.store.path = directory.path().join(String::from(target));
         config.server.http_listen_address = "127.0.0.1".into();
         config.server.http_listen_port = 0;
+        config.admin.http_listen_address = "127.0.0.1:0".into();
         config.server.grpc_listen_address = "127.0.0.1".into();
         config.server.grpc_listen_port = 0;
         config.front_door.admin.requests_per_address_per_minute = 2;

@@ -126,6 +126,7 @@ pub fn config(upstream: SocketAddr) -> Config {
     config.distributor.upstream.connect_backoff_max_delay = Millis(50);
     config.server.http_listen_address = "127.0.0.1".into();
     config.server.http_listen_port = 0;
+    config.admin.http_listen_address = "127.0.0.1:0".into();
     config.front_door.trusted_proxies = vec![network("127.0.0.1")];
     config
 }

@@ -37,6 +37,7 @@ impl Front {
                 let mut config = Config::for_target(Target::QueryFrontend);
                 config.server.http_listen_address = "127.0.0.1".into();
                 config.server.http_listen_port = 0;
+                config.admin.http_listen_address = "127.0.0.1:0".into();
                 config.frontend.downstream = setup(url).downstream;
                 config.validate().expect("settings");
                 let process = QueryGate::start(config).await.expect("starts");

@@ -54,6 +54,7 @@ impl Sidecar {
         let mut config = Config { target: Target::Ingester, ..Config::default() };
         config.server.http_listen_address = "127.0.0.1".into();
         config.server.http_listen_port = 0;
+        config.admin.http_listen_address = "127.0.0.1:0".into();
         config.server.grpc_listen_address = "127.0.0.1".into();
         config.server.grpc_listen_port = 0;
         config.store.enabled = false;

@@ -1,0 +1,117 @@
+//! Which pages are on which listener, and the listener that is for operators alone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::task::JoinSet;
+
+use super::AppError;
+use super::certificates::Certificates;
+use crate::admin;
+use crate::admin::Site;
+use crate::admin::access::Access;
+use crate::config::Config;
+use crate::server::drain::Drain;
+use crate::server::http::{self, ShellCalls};
+use crate::server::listen::Listener;
+use crate::server::status::http_error;
+
+/// Connections of operators, their browsers and scripts.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Pages as they are put together.
+pub(super) struct Pages {
+    http: Router,
+    http_site: Site,
+    admin: Router,
+    admin_site: Site,
+}
+
+impl Pages {
+    pub(super) fn new() -> Self {
+        let (http_site, admin_site) = (Site::of_http(), Site::of_admin());
+        Self { http: Router::new(), http_site, admin: Router::new(), admin_site }
+    }
+
+    /// A page that Cortex has where it takes requests.
+    pub(super) fn add(&mut self, make: impl Fn(&Site) -> Router) {
+        self.add_to_http(make(&self.http_site));
+        self.add_ours(make);
+    }
+
+    /// A page of our own, for operators alone.
+    pub(super) fn add_ours(&mut self, make: impl FnOnce(&Site) -> Router) {
+        let page = make(&self.admin_site);
+        self.admin = std::mem::take(&mut self.admin).merge(page);
+    }
+
+    /// What is no page.
+    pub(super) fn add_to_http(&mut self, routes: Router) {
+        self.http = std::mem::take(&mut self.http).merge(routes);
+    }
+
+    /// `/` of the HTTP listener.
+    pub(super) fn add_landing(&mut self, config: &Config, admin_address: Option<SocketAddr>) {
+        let target = config.target.into();
+        self.add_to_http(admin::landing::router(target, admin_address, &self.http_site));
+    }
+
+    /// `/` of both listeners.
+    pub(super) fn add_landings(&mut self, config: &Config, admin_address: Option<SocketAddr>) {
+        self.add_landing(config, admin_address);
+        self.add_ours(|site| admin::landing::router(config.target.into(), admin_address, site));
+    }
+}
+
+/// The listener for operators; `None` where there is none, or where another process of this
+/// machine has the address that nobody has chosen.
+pub(super) async fn listen(
+    config: &Config,
+    certificates: &Certificates,
+) -> Result<Option<Listener>, AppError> {
+    let Some(address) = config.admin.address()? else { return Ok(None) };
+    match Listener::bind(address, CONNECTIONS_MAX).await {
+        Ok(listener) => Ok(Some(listener.with_tls(certificates.admin.clone()))),
+        Err(error)
+            if config.admin.is_default_address() && error.kind() == io::ErrorKind::AddrInUse =>
+        {
+            tracing::warn!(
+                %address, %error,
+                "no pages for operators: another process has their address; give one in \
+                 -admin.http-listen-address"
+            );
+            Ok(None)
+        }
+        Err(source) => Err(AppError::Listen { address, source }),
+    }
+}
+
+pub(super) fn address(listener: &Listener) -> Result<SocketAddr, AppError> {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    listener.local_address().map_err(|source| AppError::Listen { address: unknown, source })
+}
+
+/// Serves operators, and gives the pages that belong on the HTTP listener.
+pub(super) fn serve(
+    pages: Pages,
+    listener: Option<Listener>,
+    config: &Arc<Config>,
+    shell: &ShellCalls,
+    drain: &Drain,
+    tasks: &mut JoinSet<()>,
+) -> Result<Router, AppError> {
+    if let Some(listener) = listener {
+        if let Some(warning) = config.admin.warning() {
+            tracing::warn!(%warning, "admin");
+        }
+        let router = pages
+            .admin
+            .merge(http::shell_router(shell.clone()))
+            .fallback(async || http_error(404, "404 page not found"));
+        let router = Access::new(&config.admin, pages.admin_site)?.before(router);
+        super::serve_http(config, listener, router, drain, tasks);
+    }
+    Ok(pages.http)
+}
