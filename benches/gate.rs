@@ -13,6 +13,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use freehold::app::WriteGate;
@@ -29,8 +30,10 @@ const SERIES: u64 = 1000;
 const CONNECTIONS: usize = 4;
 const MIDDLE_THREAD: &str = "bench-middle";
 const PROXY_BUFFER_BYTES: usize = 64 << 10;
-/// Between two requests of the tenant whose latency is measured.
-const CALM_PAUSE: Duration = Duration::from_millis(5);
+/// Between two requests of the tenant whose latency is measured: some 45,000 samples a second.
+const CALM_PAUSE: Duration = Duration::from_millis(20);
+/// Of the other tenant's requests, for one of those that are admitted.
+const FLOOD_TIMES: u32 = 10;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -78,13 +81,22 @@ fn main() {
 
     let before_kib = resident_kib();
     let unloaded = client.block_on(latencies(gate, &body, calm));
+    let (beside, refused) = client.block_on(async {
+        let flooding = tokio::spawn(paced(gate, "over", body.clone(), 429));
+        let beside = latencies(gate, &body, calm).await;
+        flooding.abort();
+        (beside, REFUSED.swap(0, Relaxed))
+    });
     let loaded = client.block_on(async {
         let flooding = flood(gate, "over", &body, requests * 10, 429);
         let measuring = latencies(gate, &body, calm);
         tokio::join!(flooding, measuring).1
     });
     println!(
-        "p99 of a tenant within its limit: {unloaded:?} unloaded, {loaded:?} beside the flood"
+        "p99 of a tenant within its limit: {unloaded:?} unloaded, {beside:?} beside {:.1} times as \
+         many requests that are refused ({:.2} x), {loaded:?} beside as many as there can be",
+        refused as f64 / calm as f64,
+        beside.as_secs_f64() / unloaded.as_secs_f64(),
     );
     println!("resident: {before_kib} KiB before the flood, {} KiB after", resident_kib());
 }
@@ -232,6 +244,35 @@ async fn flood(address: SocketAddr, tenant: &str, body: &[u8], requests: usize, 
     for sender in senders {
         sender.await.expect("no panic");
     }
+}
+
+/// Requests of `paced` that were answered.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Sends ten requests for each of the tenant that is measured, at their times, until it is dropped.
+async fn paced(address: SocketAddr, tenant: &'static str, body: Vec<u8>, status: u16) {
+    let message: std::sync::Arc<[u8]> = message(tenant, &body).into();
+    let mut senders = tokio::task::JoinSet::new();
+    let pause = CALM_PAUSE * CONNECTIONS as u32 / FLOOD_TIMES;
+    for number in 0..CONNECTIONS as u32 {
+        let message = message.clone();
+        let expect = format!("http/1.1 {status} ");
+        senders.spawn(async move {
+            let mut stream = TcpStream::connect(address).await.expect("connect");
+            stream.set_nodelay(true).expect("nodelay");
+            // Not all at once.
+            let start = tokio::time::Instant::now() + pause * number / CONNECTIONS as u32;
+            let mut times = tokio::time::interval_at(start, pause);
+            loop {
+                times.tick().await;
+                stream.write_all(&message).await.expect("write");
+                let head = read_message(&mut stream).await.expect("an answer");
+                assert!(head.starts_with(&expect), "{head}");
+                REFUSED.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    while senders.join_next().await.is_some() {}
 }
 
 /// The 99th percentile of the time to an answer for a tenant that sends at its pace.
