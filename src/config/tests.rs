@@ -559,12 +559,36 @@ fn the_example_files_are_good() {
 #[test]
 fn the_commands_of_the_unit_and_of_the_stateful_set_are_good() {
     let read = |name: &str| std::fs::read_to_string(format!("{DOCS}/{name}")).expect(name);
-    let unit = read("freehold.service");
-    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
-    let config = format!("{DOCS}/sidecar.yaml");
-    let command = command.replace("/etc/freehold/sidecar.yaml", &config).replace("%H", "host-7");
-    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
-    assert_eq!(serve(&arguments).ingester.instance_id, "host-7");
+    for (unit, instance, config, target) in [
+        ("freehold", "", "../packaging/debian/freehold.yaml", Target::All),
+        ("freehold@", "sidecar", "sidecar.yaml", Target::Ingester),
+    ] {
+        let unit = read(&format!("../packaging/systemd/{unit}.service"));
+        let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+        let installed =
+            format!("/etc/freehold/{}.yaml", if instance.is_empty() { "freehold" } else { "%i" });
+        let command = command.expect("a command").replace(&installed, &format!("{DOCS}/{config}"));
+        let command = command.replace("$FREEHOLD_FLAGS", "-ingester.instance-id=host-7");
+        let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+        let config = serve(&arguments);
+        assert_eq!(config.target, target);
+        if !instance.is_empty() {
+            assert_eq!(config.ingester.instance_id, "host-7");
+        }
+    }
+    for (manifest, target) in [
+        ("sidecar", Target::Ingester),
+        ("write-gate", Target::Distributor),
+        ("query-gate", Target::QueryFrontend),
+    ] {
+        let manifest = read(&format!("../packaging/kubernetes/{manifest}.yaml"));
+        let (_, freehold) = manifest.split_once("- name: freehold\n").expect("its container");
+        let (_, arguments) = freehold.split_once("args:\n").expect("its arguments");
+        let arguments: Vec<&str> =
+            arguments.lines().map_while(|line| line.trim().strip_prefix("- ")).collect();
+        assert!(arguments.len() > 5, "{arguments:?}");
+        assert_eq!(serve(&arguments).target, target);
+    }
 
     let guide = read("run-beside-cortex.md");
     let (_, sidecar) = guide.split_once("- name: freehold\n").expect("the sidecar");
