@@ -96,14 +96,14 @@ impl Gossip {
 impl App {
     /// Stops as ever, or at once where nobody of the gossip was reached: then nobody is to be told
     /// that we go, and waiting for them to notice keeps us from another try.
-    pub(super) async fn stop_after(mut self, ended: &Result<(), AppError>) -> Result<(), AppError> {
+    pub(super) async fn stop_after(mut self, ended: Result<(), AppError>) -> Result<(), AppError> {
         if matches!(ended, Err(AppError::Join(_))) {
             self.announce = Duration::ZERO;
             if let Some(lifecycler) = &self.lifecycler {
                 lifecycler.skip_final_sleep().await;
             }
         }
-        self.stop().await
+        self.stop().await.and(ended)
     }
 }
 

@@ -30,8 +30,8 @@ pub const AHEAD_MAX_S: i64 = 30 * 60;
 pub const MEMBERS_MAX: usize = 1 << 16;
 
 /// Most members that others make of a ring: as many as can take part in a gossip (10,000), and more
-/// than half as many again that have LEFT and are not forgotten yet. One more is left out of what is told;
-/// who is in there already is heard. Above it is room for our own entries.
+/// than half as many again that have LEFT and are not forgotten yet. One more is left out of what
+/// is told; who is in there already is heard. Above it is room for our own entries.
 pub const MEMBERS_TOLD_MAX: usize = 16_384;
 
 /// Most bytes of a merged ring, about as it is stored, for the same reason; what is larger could

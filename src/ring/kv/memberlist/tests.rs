@@ -161,9 +161,7 @@ fn a_forgotten_member_stays_gone_for_what_is_older_and_comes_back_by_its_heartbe
     assert_eq!(late.len(), 1);
     b.store.receive(late[0].bytes.clone());
     assert_eq!(states(&b.ring()), [("a", Active)]);
-    // By b's clock it is still the second before: its heartbeat counts once it is newer.
-    assert_eq!(b.beat("b"), Swapped::Unchanged);
-    b.wait(2000);
+    // By b's clock it is still the second before: its heartbeat is stamped later all the same.
     assert_eq!(b.beat("b"), Swapped::Done);
     b.tell(&[&a]);
     assert_eq!(states(&a.ring()), [("a", Active), ("b", Active)]);
