@@ -94,7 +94,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), A
         Target::All | Target::Ingester => {
             let app = App::start(config).await?;
             let ended = app.gossip.until(stop).await;
-            app.stop().await.and(ended)
+            app.stop_after(ended).await
         }
         Target::Distributor => {
             let gate = WriteGate::start(config).await?;

@@ -56,6 +56,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("ring/kv/memberlist/history", Core),
     ("ring/kv/memberlist/merge", Core),
     ("ring/kv/memberlist/outbox", Core),
+    ("ring/kv/memberlist/tombstones", Core),
     ("ring/lifecycler", Reach),
     ("ring/watcher", Reach),
     ("series", Core),

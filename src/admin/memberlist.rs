@@ -3,10 +3,12 @@
 //! The parameters are Cortex's: `viewKey` and `viewMsg`, each with a `format`, and `downloadKey`.
 //! Dropping the kept messages changes something, so unlike Cortex's it takes a form.
 
+mod told;
+
 use super::site::{Frame, Site};
 use super::{FORM_BYTES_MAX, answer};
 use crate::go_text::Rfc3339Ms;
-use crate::ring::kv::memberlist::gossiping::GossipView;
+use crate::ring::kv::memberlist::gossiping::{GossipView, PeerView};
 use crate::ring::kv::memberlist::page::{Format, KeyView, MessageView, ViewError};
 use askama::Template;
 use axum::Router;
@@ -15,6 +17,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use serde::Serialize;
+
+use told::Told;
 
 /// Most members, keys and messages that the page shows of each.
 const ROWS_MAX: usize = 10_000;
@@ -39,6 +43,12 @@ struct MemberlistPage {
     sent: Vec<MessageRow>,
     #[serde(skip)]
     hidden: usize,
+    /// By name; those of the rows.
+    #[serde(skip)]
+    peers: Vec<PeerView>,
+    /// Unix milliseconds.
+    #[serde(skip)]
+    read_at_ms: i64,
 }
 
 #[derive(Serialize)]
@@ -98,7 +108,8 @@ async fn show(
         if let Some(key) = value("downloadKey") {
             return download(&gossip, key);
         }
-        answer::either(json, &MemberlistPage::new(&gossip, frame))
+        let page = MemberlistPage::new(&gossip, frame);
+        if json { answer::told(answer::JSON, &Told::new(&page), "") } else { answer::shown(&page) }
     })
     .await
 }
@@ -159,18 +170,18 @@ fn download(gossip: &GossipView, key: &str) -> Response {
 impl MemberlistPage {
     fn new(gossip: &GossipView, frame: Frame) -> Self {
         let store = gossip.store().view();
-        let peers = gossip.peers();
+        let mut peers = gossip.peers();
         let rows = [peers.len(), store.keys.len(), store.received.len(), store.sent.len()];
         let message =
             |message: MessageView| MessageRow { at: Rfc3339Ms(message.at_ms).to_string(), message };
+        peers.truncate(ROWS_MAX);
         Self {
             frame,
             health_score: gossip.health_score(),
             members: peers
-                .into_iter()
-                .take(ROWS_MAX)
+                .iter()
                 .map(|peer| MemberRow {
-                    name: peer.name,
+                    name: peer.name.clone(),
                     address: peer.address.to_string(),
                     state: peer.state.name(),
                 })
@@ -179,6 +190,8 @@ impl MemberlistPage {
             received: store.received.into_iter().take(ROWS_MAX).map(message).collect(),
             sent: store.sent.into_iter().take(ROWS_MAX).map(message).collect(),
             hidden: rows.into_iter().map(|count| count.saturating_sub(ROWS_MAX)).sum(),
+            peers,
+            read_at_ms: store.read_at_ms,
         }
     }
 

@@ -1,11 +1,12 @@
 //! The gossip, where a ring of this process is kept on it: one for all of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::Registry;
 
 use super::pages::Pages;
-use super::{AppError, edges};
+use super::{App, AppError, edges};
 use crate::admin;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
@@ -89,6 +90,20 @@ impl Gossip {
         if let Some(gossiping) = self.0 {
             gossiping.stop().await;
         }
+    }
+}
+
+impl App {
+    /// Stops as ever, or at once where nobody of the gossip was reached: then nobody is to be told
+    /// that we go, and waiting for them to notice keeps us from another try.
+    pub(super) async fn stop_after(mut self, ended: Result<(), AppError>) -> Result<(), AppError> {
+        if matches!(ended, Err(AppError::Join(_))) {
+            self.announce = Duration::ZERO;
+            if let Some(lifecycler) = &self.lifecycler {
+                lifecycler.skip_final_sleep().await;
+            }
+        }
+        self.stop().await.and(ended)
     }
 }
 

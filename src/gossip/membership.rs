@@ -102,6 +102,10 @@ pub enum Warning {
     SuspectDied { name: String },
     #[error("membership message dropped")]
     RumourTooBig(#[source] TooBig),
+    #[error(
+        "{name} is said to be at incarnation {said}, which is beyond {most}, as far as it may be"
+    )]
+    Leap { name: String, said: u32, most: u32 },
 }
 
 /// Counts since the start, for metrics.
@@ -116,6 +120,8 @@ pub struct Counts {
     pub refutations: u64,
     /// Pings of strangers beyond the few that are answered.
     pub pings_unanswered: u64,
+    /// What was said of an incarnation that nobody can have come to.
+    pub leaps: u64,
 }
 
 /// See the file's head.

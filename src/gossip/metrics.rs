@@ -33,10 +33,11 @@ pub enum Count {
     RefusedCertificate,
     RefusedEncrypted,
     RefusedMalformed,
+    RefusedCrowding,
 }
 
 impl Count {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::IncomingStreams,
         Self::OutgoingStreams,
         Self::OutgoingStreamErrors,
@@ -53,6 +54,7 @@ impl Count {
         Self::RefusedCertificate,
         Self::RefusedEncrypted,
         Self::RefusedMalformed,
+        Self::RefusedCrowding,
     ];
 }
 
@@ -121,10 +123,11 @@ impl TransportMetrics {
         families.collected(&self.receive_bytes);
         let mut refused = families.counters(
             "freehold_gossip_refused_total",
-            "Packets and streams that were not listened to, by what was wrong with them.",
+            "Packets, streams and connections that were not listened to, by what was wrong with them.",
         );
         for (count, reason) in [
             (Count::RefusedCertificate, "certificate"),
+            (Count::RefusedCrowding, "crowding"),
             (Count::RefusedEncrypted, "encrypted"),
             (Count::RefusedLabel, "label"),
             (Count::RefusedMalformed, "malformed"),

@@ -87,6 +87,8 @@ pub enum Event {
     Leave,
     /// Go out of service and out of the ring.
     Stop,
+    /// Nobody is there to see us leave, so the final sleep is for nothing.
+    SkipFinalSleep,
 }
 
 /// One deadline of each kind; scheduling it again moves it.
@@ -208,6 +210,12 @@ impl Lifecycle {
                     self.phase = Phase::Sleeping;
                     let after_ms = self.settings.final_sleep_ms;
                     actions.push(Action::Schedule { timer: Timer::FinalSleep, after_ms });
+                }
+            }
+            Event::SkipFinalSleep => {
+                self.settings.final_sleep_ms = 0;
+                if self.phase == Phase::Sleeping {
+                    actions.push(Action::Schedule { timer: Timer::FinalSleep, after_ms: 0 });
                 }
             }
         }

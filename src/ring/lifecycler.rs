@@ -118,6 +118,7 @@ enum Request {
     SetState(InstanceState, oneshot::Sender<Result<(), LifecyclerError>>),
     Leave(oneshot::Sender<()>),
     Stop(oneshot::Sender<bool>),
+    SkipFinalSleep,
 }
 
 /// The ring's place in its store.
@@ -174,6 +175,12 @@ impl Lifecycler {
             // A task that ended has left in another way.
             let _ = done_rx.await;
         }
+    }
+
+    /// Lets the end come without the final sleep: for who was alone, and ends for it.
+    pub async fn skip_final_sleep(&self) {
+        // A task that ended sleeps no more.
+        let _ = self.handle.requests.send(Request::SkipFinalSleep).await;
     }
 
     /// Leaves if need be, sleeps the final sleep, unregisters if configured, ends the task.
@@ -357,6 +364,7 @@ impl Run {
                 self.stop_waiters.push(answer);
                 self.step(Event::Stop).await;
             }
+            Request::SkipFinalSleep => self.step(Event::SkipFinalSleep).await,
         }
     }
 

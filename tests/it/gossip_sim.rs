@@ -4,7 +4,8 @@
 //! `ring::kv::memberlist::GossipedStore`, written as a lifecycler writes it. Played are time, the
 //! members' clocks, the network, and the driver between the two, which `world` does after
 //! `ring::kv::memberlist::gossiping`. All chance comes from one seed, which a failure names:
-//! `FREEHOLD_SIM_SEED=7 cargo test --test it gossip_sim`.
+//! `FREEHOLD_SIM_SEED=7 cargo test --test it gossip_sim`. `FREEHOLD_SIM_SEEDS=5000` tries so many
+//! seeds in the long form, and `FREEHOLD_SIM_MEMBERS=600` makes each world as large.
 //!
 //! Faults: loss, delay and reordering, partitions, crashes and restarts under the same name at
 //! another address, frozen members, clocks that differ, members that leave for good, newcomers,
@@ -16,14 +17,17 @@ mod ring;
 mod world;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use freehold::gossip::schedule::push_pull_interval_ms;
+use freehold::gossip::settings::Settings;
+use freehold::gossip::suspicion;
 use freehold::ring::model::{Instance, InstanceState};
 
 use faults::{Fault, Plan};
 use ring::Tokens;
-use world::World;
+use world::{RECLAIM_MS, World};
 
 /// Seeds of the short form and of the long one (`FREEHOLD_LONG_TESTS=1`).
 ///
@@ -44,32 +48,59 @@ const ROUND_MS: u64 = 200;
 /// take more than 100.
 const RING_ROUNDS_MAX: u64 = 900;
 
-/// The same for who is there. A member that was thought dead hears it, refutes it, and that goes
-/// round; after a partition each member of the other side does so, over several exchanges. Who
-/// died just now is suspected for up to six times 20 to 34 seconds where few can confirm it.
-const MEMBERS_ROUNDS_MAX: u64 = 3_000;
+/// The same for who is there, among so many members.
+///
+/// What takes longest: somebody came back under its name at another address, and one member alone
+/// did not hear of its end. That one takes the new address for a conflict, so nobody tells it the
+/// truth but its own probes, one after the other:
+///
+/// - a lap of probes until it is the old address' turn: 5 s for each member;
+/// - the suspicion that nobody confirms, since all others know better: six times the least;
+/// - the time for which a dead member's name is not given away: 30 s;
+/// - its next full exchange, which tells it the new address: 30 s, in larger clusters more.
+///
+/// And a minute on top for probes that failed before: each takes up to eight times as long by one
+/// who was unwell itself.
+fn members_rounds_max(members: usize) -> u64 {
+    let Settings { probe_interval_ms, suspicion_factor, suspicion_max_factor, .. } =
+        Settings::new("", SocketAddr::from(([127, 0, 0, 1], 1)));
+    let lap_ms = members as u64 * probe_interval_ms;
+    let least_ms = suspicion::least_ms(suspicion_factor, members, probe_interval_ms);
+    let suspicion_ms = least_ms * u64::from(suspicion_max_factor);
+    let exchange_ms = push_pull_interval_ms(30_000, members);
+    (lap_ms + suspicion_ms + RECLAIM_MS + exchange_ms + 60_000) / ROUND_MS
+}
 
 fn is_long() -> bool {
     std::env::var_os("FREEHOLD_LONG_TESTS").is_some_and(|value| value == "1")
 }
 
-fn seeds() -> Range<u64> {
-    if let Ok(seed) = std::env::var("FREEHOLD_SIM_SEED") {
-        let seed = seed.parse().expect("a number");
-        return seed..seed + 1;
-    }
-    if is_long() { SEEDS_LONG } else { SEEDS }
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value:?}")))
 }
 
-/// Rounds until something held, of all runs.
+fn seeds() -> Range<u64> {
+    if let Some(seed) = number("FREEHOLD_SIM_SEED") {
+        return seed..seed + 1;
+    }
+    match number("FREEHOLD_SIM_SEEDS") {
+        Some(count) if is_long() => 0..count,
+        _ if is_long() => SEEDS_LONG,
+        _ => SEEDS,
+    }
+}
+
+/// Rounds until something held, and in which world, of all runs.
 #[derive(Default)]
-struct Rounds(Vec<u64>);
+struct Rounds(Vec<(u64, u64)>);
 
 impl Rounds {
     fn summary(&mut self) -> String {
         self.0.sort_unstable();
         let at = |part: f64| self.0[((self.0.len() - 1) as f64 * part) as usize];
-        format!("half {}, 99 % {}, all {} rounds", at(0.5), at(0.99), at(1.0))
+        let (half, most, (all, seed)) = (at(0.5).0, at(0.99).0, at(1.0));
+        format!("half {half}, 99 % {most}, all {all} rounds (seed {seed})")
     }
 }
 
@@ -78,19 +109,19 @@ fn after_the_last_fault_all_agree_on_who_is_there_and_on_one_ring() {
     let (mut rings, mut members, mut faults) = (Rounds::default(), Rounds::default(), 0);
     for seed in seeds() {
         let is_tenth = seed % 10 == 5;
-        let plan = Plan::any(seed, if is_tenth { MEMBERS_MAX_TENTH } else { MEMBERS_MAX });
+        let plan = match number("FREEHOLD_SIM_MEMBERS") {
+            Some(members) => Plan::of(seed, members as usize),
+            None => Plan::any(seed, if is_tenth { MEMBERS_MAX_TENTH } else { MEMBERS_MAX }),
+        };
         let mut world: World = World::new(seed, &plan);
         world.run_until(plan.last_fault_ms());
         world.calm();
         faults += plan.faults.len();
-        rings.0.push(rounds_until(&mut world, RING_ROUNDS_MAX, World::ring_differs, seed, &plan));
-        members.0.push(rounds_until(
-            &mut world,
-            MEMBERS_ROUNDS_MAX,
-            World::members_differ,
-            seed,
-            &plan,
-        ));
+        let rounds = rounds_until(&mut world, RING_ROUNDS_MAX, World::ring_differs, seed, &plan);
+        rings.0.push((rounds, seed));
+        let most = members_rounds_max(plan.members_max());
+        let rounds = rounds_until(&mut world, most, World::members_differ, seed, &plan);
+        members.0.push((rounds, seed));
         // Agreed once, agreed for good: nobody is lost again and no tombstone comes back, also
         // when tombstones have been taken away. Then, without heartbeats, all is equal to the bit.
         for _ in 0..if is_tenth { 10 } else { 60 } {
@@ -119,7 +150,8 @@ fn a_member_that_flaps_is_not_lost() {
         }
         let mut world: World = World::new(seed, &plan);
         world.run_until(plan.last_fault_ms());
-        rounds_until(&mut world, MEMBERS_ROUNDS_MAX, World::members_differ, seed, &plan);
+        let most = members_rounds_max(plan.members_max());
+        rounds_until(&mut world, most, World::members_differ, seed, &plan);
         for _ in 0..10 {
             holds(world.ring_differs(), seed, &plan);
             let is_there = |view: &BTreeMap<String, Instance>| {

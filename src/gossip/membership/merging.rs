@@ -4,6 +4,9 @@
 //! itself raises it. So the higher one is the newer; at the same one the worse news win: alive,
 //! then suspect, then dead. Whatever changed something is passed on, so each piece of news passes
 //! through each member once.
+//!
+//! Incarnations end, at 2^32 - 1: above a death at the last one nobody can raise its voice. So a
+//! known peer's may only go up by as much as a peer can have gone while it was not heard.
 
 use std::sync::Arc;
 
@@ -13,6 +16,18 @@ use crate::gossip::message::{Alive, Dead, Message, PeerState, Suspect, Versions}
 use crate::gossip::peers::{META_BYTES_MAX, NAME_BYTES_MAX, Peer};
 use crate::gossip::suspicion::{self, Suspicion};
 use crate::gossip::wire;
+
+/// Most that an incarnation goes up at once. Each refutation is one up, and there is no second one
+/// before the first has gone round: within a second, say. So it is 18 hours of refuting all the
+/// time, unheard; who was not heard for so long counts as dead, is forgotten, and is met anew.
+///
+/// What is above it is left out, of ourselves as of others. We do not answer it, since an answer
+/// would have to be above it, and bring us as near to the end as the liar wants.
+const LEAP_MAX: u32 = 1 << 16;
+
+/// Highest incarnation of somebody whom we do not know, or who has left: a refutation each second
+/// of 68 years. Half of all are left for it to refute what is said then.
+const FIRST_HEARD_MAX: u32 = 1 << 31;
 
 /// What to do with an alive message whose address is not the one we know.
 enum NewAddress {
@@ -37,7 +52,10 @@ impl Membership {
             alive.addr.set_port(self.settings.addr.port());
         }
         let Some(known) = self.peers.get(&alive.name).cloned() else {
-            return self.meet(&alive, now_ms);
+            if !self.is_leap(&alive.name, alive.incarnation, FIRST_HEARD_MAX) {
+                self.meet(&alive, now_ms);
+            }
+            return;
         };
         let mut is_reclaimed = false;
         if known.addr != alive.addr {
@@ -48,6 +66,10 @@ impl Membership {
                     return self.warn(Warning::NameConflict { name: alive.name, ours, theirs });
                 }
             }
+        }
+        let most = if is_reclaimed { FIRST_HEARD_MAX } else { leap_end(&known) };
+        if self.is_leap(&alive.name, alive.incarnation, most) {
+            return;
         }
         if is_us {
             return self.hear_of_ourselves(&known, &alive);
@@ -62,6 +84,11 @@ impl Membership {
         if suspect.incarnation < known.incarnation || suspect.from.len() > NAME_BYTES_MAX {
             return;
         }
+        let most = leap_end(known);
+        if self.is_leap(&suspect.name, suspect.incarnation, most) {
+            return;
+        }
+        let Some(known) = self.peers.get(&suspect.name) else { return };
         if let Some(suspicion) = self.suspicions.get_mut(&suspect.name) {
             // One more voice. Passed on while it still shortens the time, so that all hear it.
             if suspicion.confirm(&suspect.from) {
@@ -92,7 +119,10 @@ impl Membership {
             return;
         }
         let name = Arc::clone(&known.name);
-        let is_gone = known.is_gone();
+        let (is_gone, most) = (known.is_gone(), leap_end(known));
+        if self.is_leap(&name, dead.incarnation, most) {
+            return;
+        }
         self.suspicions.end(&name);
         if is_gone {
             return;
@@ -201,6 +231,16 @@ impl Membership {
         }
     }
 
+    /// Whether that is said of an incarnation which the peer cannot have come to.
+    fn is_leap(&mut self, name: &str, said: u32, most: u32) -> bool {
+        let is_leap = said > most;
+        if is_leap {
+            self.counts.leaps += 1;
+            self.warn(Warning::Leap { name: cut(name), said, most });
+        }
+        is_leap
+    }
+
     /// Says that we live, louder than whoever says otherwise.
     fn refute(&mut self, said_incarnation: u32, state: PeerState, from: &str) {
         self.counts.refutations += 1;
@@ -248,6 +288,11 @@ impl Membership {
             self.outputs.push(event(peer.clone()));
         }
     }
+}
+
+/// As far as a known peer may have come by now.
+fn leap_end(known: &Peer) -> u32 {
+    known.incarnation.saturating_add(LEAP_MAX)
 }
 
 /// Whether it understands the protocol we speak, and we the one it speaks.

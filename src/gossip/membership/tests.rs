@@ -6,7 +6,7 @@ mod properties;
 mod spreading;
 
 use super::*;
-use crate::gossip::message::{Alive, Dead, Suspect, Versions};
+use crate::gossip::message::{self, Alive, Dead, Suspect, Versions};
 use crate::gossip::wire;
 
 /// Address of the peer of that number.
@@ -148,6 +148,55 @@ fn we_refute_what_is_said_of_us_and_do_worse_for_it() {
     // Old accusations need no answer.
     hear(&mut member, suspect("us", 8, "p1"), 1);
     assert_eq!(state(&member, "us"), (PeerState::Alive, 9));
+}
+
+/// At the last incarnation of all nobody could ever refute it.
+#[test]
+fn nobody_is_lifted_to_where_it_cannot_speak_for_itself() {
+    let last = u32::MAX;
+    let far = 1 + (1 << 16) + 1;
+    let check = |name: &str, message: Message| {
+        let mut member = member(settings(), 3);
+        hear(&mut member, message, 1);
+        assert_eq!(state(&member, name), (PeerState::Alive, 1));
+        assert_eq!(member.counts().leaps, 1);
+        assert_eq!((member.health_score(), queued(&mut member)), (0, vec![]));
+        // What it says next is still heard, or said.
+        hear(&mut member, suspect(name, 1, "p2"), 1);
+        let expected = if name == "us" { (PeerState::Alive, 2) } else { (PeerState::Suspect, 1) };
+        assert_eq!(state(&member, name), expected);
+    };
+    let us = || Alive { name: "us".into(), ..alive(0, 1) };
+    for incarnation in [last, last - 1, far] {
+        for name in ["us", "p1"] {
+            check(name, suspect(name, incarnation, "p3"));
+            check(name, dead(name, incarnation, "p3"));
+        }
+        check("p1", dead("p1", incarnation, "p1"));
+        check("p1", Message::Alive(alive(1, incarnation)));
+        check("us", Message::Alive(Alive { incarnation, ..us() }));
+    }
+    // In a full exchange as well.
+    let mut member = member(settings(), 1);
+    let report = |state| message::PeerReport {
+        name: "p1".into(),
+        addr: addr(1),
+        meta: Bytes::new(),
+        incarnation: last,
+        state,
+        versions: Versions(Some(VERSIONS)),
+    };
+    for state in [PeerState::Alive, PeerState::Suspect, PeerState::Dead, PeerState::Left] {
+        member.merge(vec![report(state)], 1).expect("all speak the same");
+    }
+    assert_eq!((state(&member, "p1"), member.counts().leaps), ((PeerState::Alive, 1), 4));
+    // An earlier life of many refutations is no leap, nor is a member first heard of late in one.
+    hear(&mut member, suspect("us", far - 1, "p1"), 2);
+    assert_eq!(state(&member, "us"), (PeerState::Alive, far));
+    hear(&mut member, Message::Alive(alive(9, 1 << 20)), 2);
+    assert_eq!(state(&member, "p9"), (PeerState::Alive, 1 << 20));
+    hear(&mut member, Message::Alive(alive(8, last)), 2);
+    assert!(member.peers.get("p8").is_none());
 }
 
 #[test]

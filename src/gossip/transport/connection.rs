@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::super::config::TransportConfig;
-use super::super::metrics::TransportMetrics;
+use super::places::{Place, Placed};
 use crate::tls::{
     self, ClientAuth, ClientTls, ClientTlsConfig, MinVersion, ServerTls, ServerTlsConfig, TlsError,
 };
@@ -89,25 +88,6 @@ impl TransportTls {
     }
 }
 
-/// A place among the connections of others, given back with the connection.
-pub(super) struct Slot {
-    metrics: Arc<TransportMetrics>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Slot {
-    pub fn new(metrics: Arc<TransportMetrics>, permit: OwnedSemaphorePermit) -> Self {
-        metrics.connected();
-        Self { metrics, _permit: permit }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.metrics.disconnected();
-    }
-}
-
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -116,7 +96,6 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub struct Connection {
     io: Box<dyn Duplex>,
     is_tls: bool,
-    _slot: Option<Slot>,
 }
 
 impl Connection {
@@ -131,15 +110,16 @@ impl Connection {
                 Box::new(connector.connect(tls.name_of(to), stream).await?)
             }
         };
-        Ok(Self { io, is_tls: tls.is_some(), _slot: None })
+        Ok(Self { io, is_tls: tls.is_some() })
     }
 
     pub(super) async fn accept(
         stream: TcpStream,
         tls: Option<&TransportTls>,
-        slot: Slot,
+        place: Place,
     ) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        let stream = Placed::new(stream, place);
         let io: Box<dyn Duplex> = match tls {
             None => Box::new(stream),
             Some(tls) => {
@@ -150,7 +130,7 @@ impl Connection {
                 Box::new(TlsAcceptor::from(Arc::new(settings)).accept(stream).await?)
             }
         };
-        Ok(Self { io, is_tls: tls.is_some(), _slot: Some(slot) })
+        Ok(Self { io, is_tls: tls.is_some() })
     }
 
     /// Ends the connection once everything has been said, so that none of it is lost: for the

@@ -9,13 +9,19 @@ use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::metrics::Count;
-use super::connection::{Connection, Slot};
+use super::connection::Connection;
+use super::places::{Place, Places};
 use super::{DIGEST_BYTES, PACKET, Received, Refusal, STREAM, Shared, Stream};
+
+/// How long a connection may say nothing at all, its handshake included. Whoever dials has its
+/// first byte ready; a lost segment comes again after 200 ms, and a busy member's handshake takes
+/// some hundred.
+const FIRST_BYTE_WAIT: Duration = Duration::from_secs(2);
 
 /// Waits between tries to accept, when the process has no more descriptors, say.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -25,7 +31,7 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Door {
     pub shared: Arc<Shared>,
-    pub slots: Arc<Semaphore>,
+    pub places: Arc<Places>,
     pub packets: mpsc::Sender<Received>,
     pub streams: mpsc::Sender<Stream>,
     pub read_timeout: Duration,
@@ -57,13 +63,16 @@ impl Door {
             match listener.accept().await {
                 Ok((stream, from)) => {
                     pause = ACCEPT_PAUSE_MIN;
-                    let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() else {
+                    let Some((place, crowding)) = self.places.take(from) else {
                         self.shared.metrics.add(Count::RejectedConnections, 1);
                         continue;
                     };
-                    let slot = Slot::new(Arc::clone(&self.shared.metrics), permit);
+                    if let Some(crowding) = crowding {
+                        let from = crowding.from;
+                        self.shared.strangers.refuse(Refusal::Crowding, from, &crowding);
+                    }
                     let door = self.clone();
-                    connections.spawn(async move { door.receive(stream, from, slot).await });
+                    connections.spawn(async move { door.receive(stream, from, place).await });
                 }
                 Err(error) => {
                     if self.shared.accept_lines.is_due() {
@@ -77,12 +86,12 @@ impl Door {
     }
 
     /// One connection: a packet to its end, or a stream up to its first byte.
-    async fn receive(self, stream: TcpStream, from: SocketAddr, slot: Slot) {
+    async fn receive(self, stream: TcpStream, from: SocketAddr, place: Place) {
         let started = Instant::now();
         let metrics = &self.shared.metrics;
-        let opening = timeout(self.read_timeout, async {
+        let opening = timeout(self.read_timeout.min(FIRST_BYTE_WAIT), async {
             let mut connection =
-                Connection::accept(stream, self.shared.tls.as_ref(), slot).await.map_err(Some)?;
+                Connection::accept(stream, self.shared.tls.as_ref(), place).await.map_err(Some)?;
             let kind = connection.read_u8().await.map_err(|_| None::<io::Error>)?;
             Ok::<_, Option<io::Error>>((connection, kind))
         });

@@ -12,6 +12,7 @@ mod advertise;
 mod connection;
 mod inbound;
 mod outbox;
+mod places;
 mod strangers;
 
 use std::io;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -146,10 +147,10 @@ impl Transport {
         let mut tasks = JoinSet::new();
         let door = inbound::Door {
             shared: Arc::clone(&shared),
-            slots: Arc::new(Semaphore::new(or_most(
-                config.max_concurrent_connections,
-                CONNECTIONS_MAX,
-            ))),
+            places: places::Places::new(
+                or_most(config.max_concurrent_connections, CONNECTIONS_MAX),
+                Arc::clone(&shared.metrics),
+            ),
             packets,
             streams,
             read_timeout: wait(config.packet_read_timeout),

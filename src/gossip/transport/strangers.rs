@@ -41,6 +41,8 @@ pub enum Refusal {
     Certificate,
     Encrypted,
     Malformed,
+    /// One of too many connections of one address.
+    Crowding,
 }
 
 impl Refusal {
@@ -67,6 +69,7 @@ impl Refusal {
             Self::Certificate => "certificate",
             Self::Encrypted => "encrypted",
             Self::Malformed => "malformed",
+            Self::Crowding => "crowding",
         }
     }
 
@@ -76,6 +79,7 @@ impl Refusal {
             Self::Certificate => Count::RefusedCertificate,
             Self::Encrypted => Count::RefusedEncrypted,
             Self::Malformed => Count::RefusedMalformed,
+            Self::Crowding => Count::RefusedCrowding,
         }
     }
 }
@@ -83,7 +87,7 @@ impl Refusal {
 /// Counts refusals and tells the log now and then.
 pub struct Strangers {
     metrics: Arc<TransportMetrics>,
-    lines: [Seldom; 4],
+    lines: [Seldom; 5],
 }
 
 impl Strangers {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair, SanType};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
@@ -168,6 +168,54 @@ async fn who_says_nothing_for_long_is_left() {
     reaches(&transport, Count::PacketsReceivedErrors, 1).await;
     write(to, &framed("10.0.0.1:7946", b"later"), 1000).await;
     assert_eq!(soon(inbound.packets.recv()).await.expect("open").bytes, "later");
+}
+
+/// All places are held by one address that says nothing, or says what it is and no more.
+#[tokio::test]
+async fn who_holds_all_connections_makes_us_deaf_to_nobody_else() {
+    let config = TransportConfig {
+        packet_read_timeout: Millis(60_000),
+        max_concurrent_connections: 32,
+        ..config()
+    };
+    let (transport, mut inbound) = bind(&config).await;
+    let to = transport.advertised();
+    let mut crowd = Vec::new();
+    for number in 0..40 {
+        let mut stream = TcpStream::connect(to).await.expect("connected");
+        if number % 2 == 0 {
+            // It may be one of the eight that are closed at once.
+            let _ = stream.write_all(&[[PACKET], [STREAM]][number / 2 % 2]).await;
+        }
+        crowd.push(stream);
+    }
+    reaches(&transport, Count::RejectedConnections, 8).await;
+    for number in 1..=20_u8 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.2:0".parse().expect("an address")).expect("bound");
+        let mut member = socket.connect(to).await.expect("connected");
+        member.write_all(&framed("127.0.0.2:1", &[number])).await.expect("taken");
+        member.shutdown().await.expect("ended");
+        let received = soon(inbound.packets.recv()).await.expect("open");
+        assert_eq!(received.bytes, [number][..]);
+    }
+    let crowding = transport.metrics().value(Count::RefusedCrowding);
+    assert!((1..=20).contains(&crowding), "{crowding}");
+    assert_eq!(transport.metrics().value(Count::RejectedConnections), 8);
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_ends_long_before_a_slow_packet_does() {
+    let config = TransportConfig { packet_read_timeout: Millis(60_000), ..config() };
+    let (transport, mut inbound) = bind(&config).await;
+    let mut slow = TcpStream::connect(transport.advertised()).await.expect("connected");
+    let bytes = framed("10.0.0.1:7946", b"hello");
+    slow.write_all(&bytes[..1]).await.expect("written");
+    let mut silent = TcpStream::connect(transport.advertised()).await.expect("connected");
+    assert!(matches!(soon(silent.read(&mut [0; 8])).await, Ok(0) | Err(_)));
+    slow.write_all(&bytes[1..]).await.expect("still open");
+    slow.shutdown().await.expect("ended");
+    assert_eq!(soon(inbound.packets.recv()).await.expect("open").bytes, "hello");
 }
 
 #[tokio::test]

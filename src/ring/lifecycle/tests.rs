@@ -279,6 +279,27 @@ fn stopping_leaves_sleeps_and_unregisters() {
 }
 
 #[test]
+fn the_final_sleep_can_be_skipped_before_it_and_in_it() {
+    for slept_ms in [None, Some(5_000)] {
+        let mut world =
+            World::started(Settings { final_sleep_ms: 12_000, ..settings() }, ring_of(&["a"]));
+        world.run_for(1_000);
+        world.writes.clear();
+        if let Some(slept_ms) = slept_ms {
+            world.event(Event::Stop);
+            world.run_for(slept_ms);
+            assert_eq!(world.finish, None);
+        }
+        world.event(Event::SkipFinalSleep);
+        world.event(Event::Stop);
+        world.run_for(0);
+        assert_eq!((world.life.phase(), world.finish), (Phase::Over, Some(true)));
+        assert_eq!(world.writes.first(), Some(&Change::Refresh), "LEAVING is told all the same");
+        assert_eq!(world.ring.instances.keys().collect::<Vec<_>>(), ["a"]);
+    }
+}
+
+#[test]
 fn how_a_life_ends_depends_on_where_it_stands() {
     let check = |prepare: fn(&mut World), unregister: bool, left: Option<InstanceState>| {
         let settings =

@@ -88,6 +88,21 @@ impl Plan {
     pub fn any(seed: u64, members_max: usize) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
         let members = rng.random_range(3..=members_max);
+        Self::drawn(seed, members, rng)
+    }
+
+    /// The same among so many members.
+    pub fn of(seed: u64, members: usize) -> Self {
+        Self::drawn(seed, members, SmallRng::seed_from_u64(seed ^ 0x5eed))
+    }
+
+    /// How many there can be at a time.
+    pub fn members_max(&self) -> usize {
+        let newcomers = self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Newcomer));
+        self.members + newcomers.count()
+    }
+
+    fn drawn(seed: u64, members: usize, mut rng: SmallRng) -> Self {
         let mut plan = Self::quiet(seed, members);
         let mut at_ms = 60_000;
         // The first two always stay, so that there is a cluster to agree.

@@ -26,6 +26,8 @@ use super::ring::{Ring, Tokens};
 
 const BEAT_MS: u64 = 15_000;
 const REJOIN_MS: u64 = 60_000;
+/// After which a dead member's name is given to another address.
+pub const RECLAIM_MS: u64 = 30_000;
 /// How long joining is tried before the store is open; Cortex's `-memberlist.stream-timeout`.
 const JOIN_MS: u64 = 10_000;
 /// Between two looks at whether the last words are told.
@@ -344,7 +346,7 @@ impl World {
         let id = self.members[at].id.clone();
         let ring = self.new_ring(&id, addr);
         let member = &mut self.members[at];
-        let settings = Settings { dead_reclaim_ms: 30_000, ..Settings::new(&member.id, addr) };
+        let settings = Settings { dead_reclaim_ms: RECLAIM_MS, ..Settings::new(&member.id, addr) };
         member.core = Some(Membership::new(settings, self.rng.random(), self.now_ms));
         member.ring = ring;
         member.is_leaving = false;

@@ -2,7 +2,7 @@
 //!
 //! Heartbeats change a large ring more than a hundred times a second, and each telling of it costs
 //! its reader a whole ring. So a watch tells at once what moves the ring, and heartbeats once a
-//! second.
+//! second; then several watches of a ring are told the same bytes, encoded once.
 
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ impl GossipedKv {
     }
 
     pub(in crate::ring::kv) async fn get(&self, key: &str) -> Result<KvValue, KvError> {
+        self.claim(key);
         self.started().await;
         self.store.read(key)
     }
@@ -67,6 +68,7 @@ impl GossipedKv {
         version: u64,
         bytes: Bytes,
     ) -> Result<Swapped, KvError> {
+        self.claim(key);
         self.started().await;
         let value = self.kind.decode(&bytes);
         let (value, _) = value.map_err(|error| KvError::Value(reason(&error)))?;
@@ -79,6 +81,7 @@ impl GossipedKv {
     }
 
     pub(in crate::ring::kv) fn watch(&self, key: &str) -> GossipedWatch {
+        self.claim(key);
         GossipedWatch {
             kv: self.clone(),
             key: key.to_owned(),
@@ -101,6 +104,14 @@ impl GossipedKv {
 
     pub(in crate::ring::kv) fn count_failed_cas(&self) {
         self.store.0.metrics.cas_failures.inc();
+    }
+
+    /// A ring that is used here is one of ours; what is elected has many keys.
+    fn claim(&self, key: &str) {
+        match self.kind {
+            ValueKind::Ring => self.store.claim_ring(key),
+            ValueKind::Replica => {}
+        }
     }
 
     /// Waits until we have joined the others, or tried to.
@@ -127,9 +138,12 @@ impl GossipedWatch {
                 }
             };
             if is_due {
-                self.seen = Some(changed_at.any);
                 self.told_at = Instant::now();
-                return self.kv.store.read(&self.key);
+                let seen = self.seen.unwrap_or(0);
+                let told = self.kv.store.read_newer(&self.key, seen, HEARTBEATS_PERIOD);
+                // What cannot be told is not tried again before it has changed.
+                self.seen = Some(told.as_ref().map_or(changed_at.any, |(_, change)| *change));
+                return told.map(|(value, _)| value);
             }
             let waits_for_period = self.seen.is_some_and(|seen| changed_at.any > seen);
             // Both arms are cancel-safe: neither takes anything with it.

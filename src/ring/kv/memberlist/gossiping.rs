@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -56,7 +57,7 @@ const DRAIN_WAIT: Duration = Duration::from_secs(2);
 /// How often a warning of one kind is logged; a peer that is at odds with us says so several
 /// times a second.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
-const WARNING_KINDS: usize = 8;
+const WARNING_KINDS: usize = 9;
 /// Between two lines about members that are gone; a stranger can make one up with each message.
 const GONE_PERIOD: Duration = Duration::from_secs(1);
 
@@ -114,6 +115,9 @@ pub struct PeerView {
     pub name: String,
     pub address: SocketAddr,
     pub state: PeerState,
+    pub meta: Bytes,
+    /// Least, most and spoken version of the protocol, then of what rides on it.
+    pub versions: [u8; 6],
 }
 
 impl Gossiping {
@@ -256,6 +260,8 @@ impl GossipView {
                 name: peer.name.to_string(),
                 address: peer.addr,
                 state: peer.state,
+                meta: peer.meta.clone(),
+                versions: peer.versions,
             })
             .collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -310,6 +316,11 @@ impl GossipView {
             "freehold_gossip_peers_refused_total",
             "Members that were not taken, for want of room or for their size.",
             counts.peers_refused,
+        );
+        families.counter(
+            "freehold_gossip_leaps_refused_total",
+            "News of members that were left out, of an incarnation too far ahead.",
+            counts.leaps,
         );
     }
 }
@@ -439,6 +450,7 @@ impl Shared {
             Warning::Refuting { .. } => 5,
             Warning::SuspectDied { .. } => 6,
             Warning::RumourTooBig(_) => 7,
+            Warning::Leap { .. } => 8,
         };
         if is_due(&self.warned[kind], WARNING_PERIOD) {
             tracing::warn!(reason = %warning, "something is odd in the gossip");

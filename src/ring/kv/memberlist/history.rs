@@ -19,6 +19,9 @@ pub struct Message {
     pub value: Bytes,
     /// The name that travelled with it, known here or not.
     pub codec: String,
+    pub deleted: bool,
+    /// Unix milliseconds; 0 is unknown.
+    pub updated_at_ms: i64,
     /// Our version of the key afterwards; 0: the message changed nothing.
     pub version: u64,
     /// What it changed here.
@@ -107,6 +110,8 @@ mod tests {
             key: "k".to_owned(),
             value: Bytes::new(),
             codec: "ringDesc".to_owned(),
+            deleted: false,
+            updated_at_ms: 0,
             version: 1,
             changes: Vec::new(),
         }

@@ -26,8 +26,13 @@ use crate::ring::model::{Instance, InstanceState, RingModel, Token};
 pub const AHEAD_MAX_S: i64 = 30 * 60;
 
 /// Most members of a merged ring, as many as a stored one may have. Copies are bounded where they
-/// are decoded; this bounds what a stranger could pile up with one copy after the other.
+/// are decoded; this bounds what could be piled up with one copy after the other.
 pub const MEMBERS_MAX: usize = 1 << 16;
+
+/// Most members that others make of a ring: as many as can take part in a gossip (10,000), and more
+/// than half as many again that have LEFT and are not forgotten yet. One more is left out of what
+/// is told; who is in there already is heard. Above it is room for our own entries.
+pub const MEMBERS_TOLD_MAX: usize = 16_384;
 
 /// Most bytes of a merged ring, about as it is stored, for the same reason; what is larger could
 /// not be told to others.
@@ -64,26 +69,73 @@ pub struct Tombstones {
     pub removed: usize,
 }
 
+/// Entries that are left out of what another member tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Stamped too far ahead of us.
+    pub future: usize,
+    /// New ones, for which there is no room.
+    pub crowded: usize,
+    /// Of the first of them.
+    pub why: Option<LeftOutError>,
+}
+
+/// Why an entry is left out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeftOutError {
+    /// Cortex's text, which refuses the whole copy for it.
+    #[error("ingester {id} timestamp in the future, expected max of {max_s}, got {timestamp_s}")]
+    Future { id: String, max_s: i64, timestamp_s: i64 },
+    #[error("the ring has {MEMBERS_TOLD_MAX} members, and {id} would be one more")]
+    Crowded { id: String },
+}
+
 /// Why a copy was not merged; the ring is as it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingMergeError {
-    /// Cortex's text.
-    #[error("ingester {id} timestamp in the future, expected max of {max_s}, got {timestamp_s}")]
-    Future { id: String, max_s: i64, timestamp_s: i64 },
     #[error("the merged ring has {members} members, more than {MEMBERS_MAX}")]
     TooManyMembers { members: usize },
     #[error("the merged ring has {bytes} bytes, more than {RING_BYTES_MAX}")]
     TooLarge { bytes: usize },
 }
 
-/// Merges `theirs` into `ours`; `None` when it brought nothing new.
+/// Takes out of another member's copy what is not to be merged, entry by entry: one odd entry must
+/// not hide what the copy tells of the others.
+pub fn leave_out(ours: &RingModel, theirs: &mut RingModel, now_s: i64) -> LeftOut {
+    let mut left_out = LeftOut::default();
+    let max_s = now_s.saturating_add(AHEAD_MAX_S);
+    let mut room = MEMBERS_TOLD_MAX.saturating_sub(ours.instances.len());
+    let is_roomy = theirs.instances.len() <= room;
+    theirs.instances.retain(|id, entry| {
+        let timestamp_s = entry.timestamp_s;
+        if timestamp_s > max_s {
+            left_out.future += 1;
+            let why = || LeftOutError::Future { id: id.clone(), max_s, timestamp_s };
+            left_out.why.get_or_insert_with(why);
+            return false;
+        }
+        if is_roomy || ours.instances.contains_key(id) {
+            return true;
+        }
+        let has_room = room > 0;
+        room = room.saturating_sub(1);
+        if !has_room {
+            left_out.crowded += 1;
+            left_out.why.get_or_insert_with(|| LeftOutError::Crowded { id: id.clone() });
+        }
+        has_room
+    });
+    left_out
+}
+
+/// Merges `theirs` into `ours`; `None` when it brought nothing new. Of another member's copy,
+/// what [`leave_out`] has left of it.
 pub fn merge(
     ours: &mut RingModel,
     theirs: RingModel,
     origin: Origin,
     now_s: i64,
 ) -> Result<Option<Merged>, RingMergeError> {
-    check_times(&theirs, now_s)?;
     let missing = match origin {
         Origin::Peer => Vec::new(),
         Origin::OwnSwap => missing(ours, &theirs),
@@ -119,8 +171,8 @@ pub fn merge(
             entry.state = InstanceState::Left;
             entry.tokens = Vec::new();
             // News of the entry may be under way that are newer than the entry here, and older
-            // than its end.
-            entry.timestamp_s = now_s;
+            // than its end; and one whose clock is ahead of ours could not be ended otherwise.
+            entry.timestamp_s = entry.timestamp_s.max(now_s);
         }
         changed.push(id);
     }
@@ -153,16 +205,6 @@ pub fn remove_tombstones(ring: &mut RingModel, before_ms: Option<i64>) -> Tombst
         stays
     });
     tombstones
-}
-
-fn check_times(theirs: &RingModel, now_s: i64) -> Result<(), RingMergeError> {
-    let max_s = now_s.saturating_add(AHEAD_MAX_S);
-    match theirs.instances.iter().find(|(_, entry)| entry.timestamp_s > max_s) {
-        Some((id, entry)) => {
-            Err(RingMergeError::Future { id: id.clone(), max_s, timestamp_s: entry.timestamp_s })
-        }
-        None => Ok(()),
-    }
 }
 
 /// Members of ours that `theirs` does not name, and that have not LEFT already.

@@ -3,7 +3,12 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use super::merge::Tombstones;
+use super::merge::{LeftOut, Tombstones};
+
+/// Values of the `reason` label of entries that are left out.
+const FUTURE: &str = "future";
+const CROWDED: &str = "crowded";
+const ODD: &str = "odd";
 
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -23,6 +28,8 @@ pub struct Metrics {
     /// By key; of rings only, whose number is bounded.
     tombstones: IntGaugeVec,
     tombstones_removed: IntCounterVec,
+    /// By reason.
+    left_out: IntCounterVec,
 }
 
 impl Metrics {
@@ -95,7 +102,17 @@ impl Metrics {
                 ),
                 &["key"],
             )?,
+            left_out: IntCounterVec::new(
+                Opts::new(
+                    "freehold_gossip_entries_refused_total",
+                    "Entries of rings that were left out of what other members told.",
+                ),
+                &["reason"],
+            )?,
         };
+        for reason in [FUTURE, CROWDED, ODD] {
+            metrics.left_out.with_label_values(&[reason]).inc_by(0);
+        }
         let counters = [
             &metrics.received,
             &metrics.received_bytes,
@@ -116,7 +133,22 @@ impl Metrics {
         registry.register(Box::new(metrics.values.clone()))?;
         registry.register(Box::new(metrics.tombstones.clone()))?;
         registry.register(Box::new(metrics.tombstones_removed.clone()))?;
+        registry.register(Box::new(metrics.left_out.clone()))?;
         Ok(metrics)
+    }
+
+    pub(super) fn left_out(&self, left_out: &LeftOut) {
+        self.add_left_out(FUTURE, left_out.future);
+        self.add_left_out(CROWDED, left_out.crowded);
+    }
+
+    /// Entries whose state or text is not known here.
+    pub(super) fn left_out_odd(&self, entries: usize) {
+        self.add_left_out(ODD, entries);
+    }
+
+    fn add_left_out(&self, reason: &str, entries: usize) {
+        self.left_out.with_label_values(&[reason]).inc_by(entries as u64);
     }
 
     pub(super) fn looked_through(&self, key: &str, tombstones: Tombstones) {
@@ -130,5 +162,20 @@ impl Metrics {
         // Not every key has been looked through.
         let _ = self.tombstones.remove_label_values(&[key]);
         let _ = self.tombstones_removed.remove_label_values(&[key]);
+    }
+
+    #[cfg(test)]
+    pub(super) fn left_out_of(&self, reason: &str) -> u64 {
+        self.left_out.with_label_values(&[reason]).get()
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept_of(&self, key: &str) -> i64 {
+        self.tombstones.with_label_values(&[key]).get()
+    }
+
+    #[cfg(test)]
+    pub(super) fn removed_of(&self, key: &str) -> u64 {
+        self.tombstones_removed.with_label_values(&[key]).get()
     }
 }

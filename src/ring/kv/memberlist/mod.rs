@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod outbox;
 pub mod page;
 pub mod pairs;
+pub mod tombstones;
 pub mod value;
 
 use std::fmt;
@@ -33,7 +34,7 @@ use tokio::sync::{Notify, watch};
 
 use self::history::{Direction, History, Message};
 use self::outbox::Outbox;
-use self::pairs::{Change, Outcome, Pairs, PairsError, Told, VisibleForm};
+use self::pairs::{Change, Encoded, Outcome, Pairs, PairsError, Told, VisibleForm};
 use self::value::{Value, ValueError, ValueKind};
 use crate::ring::kv::{KvError, KvValue, reason};
 use crate::ring::lifecycler::WallClock;
@@ -272,18 +273,51 @@ impl GossipedStore {
         }
     }
 
+    /// Sees to it that a ring of ours has room, whatever others tell.
+    fn claim_ring(&self, key: &str) {
+        self.pairs().claim_ring(key);
+    }
+
     fn read(&self, key: &str) -> Result<KvValue, KvError> {
-        let visible = self.pairs().visible(key);
+        self.read_anew(key).map(|(value, _)| value)
+    }
+
+    /// A value for who has seen that change, and the number of the one that made it. All who
+    /// follow a large ring share what one of them has had encoded within that time.
+    fn read_newer(
+        &self,
+        key: &str,
+        seen: u64,
+        within: Duration,
+    ) -> Result<(KvValue, u64), KvError> {
+        let within_ms = i64::try_from(within.as_millis()).unwrap_or(i64::MAX);
+        let lately = self.pairs().lately_encoded(key, seen, within_ms, self.now_ms());
+        match lately {
+            Some(Encoded { bytes, version, change, .. }) => {
+                Ok((KvValue { bytes: Some(bytes), version, stored_at_ms: None }, change))
+            }
+            None => self.read_anew(key),
+        }
+    }
+
+    fn read_anew(&self, key: &str) -> Result<(KvValue, u64), KvError> {
+        let (visible, change) = {
+            let pairs = self.pairs();
+            (pairs.visible(key), pairs.changed_at(key).any)
+        };
+        let version = visible.version;
         let bytes = match visible.form {
             VisibleForm::Nothing => None,
             VisibleForm::Encoded(bytes) => Some(bytes),
             VisibleForm::Value(value) => {
                 let bytes = value.encode().map_err(|error| KvError::Value(reason(&error)))?;
-                self.pairs().keep_encoded(key, visible.version, &bytes);
+                let at_ms = self.now_ms();
+                let encoded = Encoded { bytes: bytes.clone(), version, change, at_ms };
+                self.pairs().keep_encoded(key, encoded);
                 Some(bytes)
             }
         };
-        Ok(KvValue { bytes, version: visible.version, stored_at_ms: None })
+        Ok((KvValue { bytes, version, stored_at_ms: None }, change))
     }
 
     fn swap(&self, key: &str, version: u64, value: Value) -> Result<Swapped, KvError> {
@@ -314,6 +348,7 @@ impl GossipedStore {
         let now_ms = self.now_ms();
         let taken = kind.decode(&pair.value).map_err(TakeError::from).and_then(|(value, odd)| {
             if odd > 0 {
+                self.0.metrics.left_out_odd(odd);
                 let why = format!("{odd} entries have states or texts that are unknown here");
                 self.complain("a ring was taken but for odd entries", &pair.key, &why);
             }
@@ -331,6 +366,10 @@ impl GossipedStore {
         self.keep(Direction::Received, pair, now_ms, kept);
         match taken {
             Ok(outcome) => {
+                if let Some(why) = &outcome.left_out.why {
+                    self.0.metrics.left_out(&outcome.left_out);
+                    self.complain("entries of a ring are left out", &key, &why.to_string());
+                }
                 self.publish(&key, outcome, Author::Other);
             }
             Err(error) => self.complain("failed to store received value", &key, &reason(&error)),
@@ -339,7 +378,7 @@ impl GossipedStore {
 
     /// Tells of what changed, here and to others; whether anything did.
     fn publish(&self, key: &str, outcome: Outcome, author: Author) -> bool {
-        let Outcome { change, tombstones } = outcome;
+        let Outcome { change, tombstones, .. } = outcome;
         if let Some(tombstones) = tombstones {
             self.0.metrics.looked_through(key, tombstones);
         }
@@ -385,12 +424,25 @@ impl GossipedStore {
         if self.0.settings.history_bytes_max == 0 {
             return;
         }
-        let Pair { key, value, codec, .. } = pair;
+        let Pair { key, value, codec, deleted, updated_at_ms } = pair;
         // A part of a received message would keep all of it alive.
         let value = Bytes::copy_from_slice(&value);
         let Kept { size, version, changes } = kept;
-        let message = Message { id: 0, at_ms, size, key, value, codec, version, changes };
-        self.history().add(direction, message);
+        self.history().add(
+            direction,
+            Message {
+                id: 0,
+                at_ms,
+                size,
+                key,
+                value,
+                codec,
+                deleted,
+                updated_at_ms,
+                version,
+                changes,
+            },
+        );
     }
 
     /// Says what is wrong with what a peer sent, now and then.

@@ -20,6 +20,8 @@ pub struct StoreView {
     pub keys: Vec<KeyView>,
     pub received: Vec<MessageView>,
     pub sent: Vec<MessageView>,
+    /// By the store's clock, Unix milliseconds.
+    pub read_at_ms: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,10 +39,17 @@ pub struct MessageView {
     pub id: u64,
     /// Unix milliseconds.
     pub at_ms: i64,
+    /// Bytes of the whole message.
+    pub size: usize,
     pub key: String,
-    /// Of the value as it travelled.
+    /// As it travelled; for who tells it in a form of its own.
+    #[serde(skip)]
+    pub value: Bytes,
     pub value_bytes: usize,
     pub codec: String,
+    pub deleted: bool,
+    /// Unix milliseconds; 0 is unknown.
+    pub updated_at_ms: i64,
     /// 0: it changed nothing.
     pub version: u64,
     pub changes: Vec<String>,
@@ -100,7 +109,8 @@ impl GossipedStore {
         let keys = key_views(&self.pairs());
         let history = self.history();
         let messages = |direction| history.messages(direction).map(message_view).collect();
-        StoreView { keys, received: messages(Direction::Received), sent: messages(Direction::Sent) }
+        let (received, sent) = (messages(Direction::Received), messages(Direction::Sent));
+        StoreView { keys, received, sent, read_at_ms: self.now_ms() }
     }
 
     pub fn view_key(&self, key: &str, format: Format) -> Result<String, ViewError> {
@@ -144,9 +154,13 @@ fn message_view(message: &Message) -> MessageView {
     MessageView {
         id: message.id,
         at_ms: message.at_ms,
+        size: message.size,
         key: message.key.clone(),
+        value: message.value.clone(),
         value_bytes: message.value.len(),
         codec: message.codec.clone(),
+        deleted: message.deleted,
+        updated_at_ms: message.updated_at_ms,
         version: message.version,
         changes: message.changes.clone(),
     }

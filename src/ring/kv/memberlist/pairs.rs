@@ -5,23 +5,31 @@
 //! all have heard of the deletion, then it goes.
 //!
 //! Invariants: a value's version grows with each change that others hear of; `order` has each key
-//! once, under the number of its latest change; `touched` has each member of a ring once.
+//! once, under the number of its latest change; `strange_rings` counts the rings that are not ours.
 
-use std::collections::BTreeMap;
+mod entry;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::merge::{Origin, Tombstones};
-use super::value::{MergeError, MergedValue, Value, ValueKind};
+use super::merge::{LeftOut, Origin, Tombstones};
+use super::value::{MergeError, Value, ValueKind};
 use crate::ring::kv::prefix::PAIRS_MAX;
+
+pub use self::entry::Entry;
 
 /// Most keys, deleted ones included: as many as are followed under a prefix. A peer that tells of
 /// more is not heard.
 pub const KEYS_MAX: usize = PAIRS_MAX;
 
-/// Most rings; Cortex has eight. They are the large values, and each may take
+/// Most rings that are not ours; Cortex has eight. They are the large values, and each may take
 /// [`RING_BYTES_MAX`](super::merge::RING_BYTES_MAX) as stored.
 pub const RINGS_MAX: usize = 64;
+
+/// Most rings of ours, which have room whatever others tell: those of ingesters, of write gates and
+/// of query gates, and as many to come. One more is as any other.
+pub const OWN_RINGS_MAX: usize = 8;
 
 /// Longest key: a tenant and a cluster, which is a label's value, eight times its default length.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
@@ -62,6 +70,8 @@ pub struct Outcome {
     pub change: Option<Change>,
     /// Of the key's ring, if it has one and that was looked through.
     pub tombstones: Option<Tombstones>,
+    /// Of what was told.
+    pub left_out: LeftOut,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +85,7 @@ pub enum PairsError {
     KeyTooLong { bytes: usize },
     #[error("there are {KEYS_MAX} keys already")]
     TooManyKeys,
-    #[error("there are {RINGS_MAX} rings already")]
+    #[error("there are {RINGS_MAX} rings besides ours already")]
     TooManyRings,
 }
 
@@ -94,29 +104,24 @@ pub enum VisibleForm {
     Value(Value),
 }
 
+/// A key's visible value as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    pub bytes: Bytes,
+    /// Of the key.
+    pub version: u64,
+    /// Number of the store's change that made it.
+    pub change: u64,
+    /// When that was encoded, Unix milliseconds.
+    pub at_ms: i64,
+}
+
 /// When a key changed last, as numbers of changes of the whole store; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangedAt {
     pub any: u64,
     /// More than a ring's heartbeats.
     pub moved: u64,
-}
-
-/// One key, deleted or not.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    pub value: Value,
-    pub version: u64,
-    pub deleted: bool,
-    /// Unix milliseconds of the last write or deletion that we know of; 0 is unknown.
-    pub updated_at_ms: i64,
-    changed_at: ChangedAt,
-    /// Version of the latest change that was more than a ring's heartbeats.
-    moved_version: u64,
-    /// The version of each ring member's latest change.
-    touched: BTreeMap<String, u64>,
-    /// What [`VisibleForm::Encoded`] gives out.
-    encoded: Option<Bytes>,
 }
 
 #[derive(Clone, Debug)]
@@ -126,12 +131,36 @@ pub struct Pairs {
     /// Keys by the number of their latest change.
     order: BTreeMap<u64, String>,
     changes: u64,
-    rings: usize,
+    /// Keys of rings that this process uses.
+    own_rings: BTreeSet<String>,
+    strange_rings: usize,
 }
 
 impl Pairs {
     pub fn new(retention: Retention) -> Self {
-        Self { retention, entries: BTreeMap::new(), order: BTreeMap::new(), changes: 0, rings: 0 }
+        Self {
+            retention,
+            entries: BTreeMap::new(),
+            order: BTreeMap::new(),
+            changes: 0,
+            own_rings: BTreeSet::new(),
+            strange_rings: 0,
+        }
+    }
+
+    /// Keeps room for a ring that this process uses, whatever else is told. What is there under
+    /// its key and is no ring was told by somebody who is wrong, and goes.
+    pub fn claim_ring(&mut self, key: &str) {
+        let has_room = self.own_rings.len() < OWN_RINGS_MAX && key.len() <= KEY_BYTES_MAX;
+        if !has_room || self.own_rings.contains(key) {
+            return;
+        }
+        self.own_rings.insert(key.to_owned());
+        match self.entries.get(key).map(|entry| entry.value.kind()) {
+            Some(ValueKind::Ring) => self.strange_rings -= 1,
+            Some(ValueKind::Replica) => self.remove(key),
+            None => {}
+        }
     }
 
     /// Takes what another member tells of a key.
@@ -150,13 +179,16 @@ impl Pairs {
         &mut self,
         key: &str,
         version: u64,
-        value: Value,
+        mut value: Value,
         now_ms: i64,
     ) -> Result<Outcome, PairsError> {
         let mut updated_at_ms = now_ms;
         if let Some(entry) = self.entries.get(key) {
             if version > 0 && !entry.may_swap(version, &value) {
                 return Err(PairsError::VersionMismatch);
+            }
+            if version > 0 {
+                entry.outstamp(version, &mut value, now_ms);
             }
             // A value that is made after a deletion ends it, whatever the clocks of the two say.
             if entry.deleted {
@@ -187,15 +219,12 @@ impl Pairs {
             return Vec::new();
         }
         let kept_ms = i64::try_from(self.retention.deleted_ms).unwrap_or(i64::MAX);
-        let is_over = |_: &String, entry: &mut Entry| {
-            entry.deleted && now_ms.saturating_sub(entry.updated_at_ms) > kept_ms
-        };
-        let swept: Vec<(String, Entry)> = self.entries.extract_if(.., is_over).collect();
-        for (_, entry) in &swept {
-            self.order.remove(&entry.changed_at.any);
-            self.rings -= usize::from(entry.value.kind() == ValueKind::Ring);
-        }
-        swept.into_iter().map(|(key, _)| key).collect()
+        let is_over =
+            |entry: &Entry| entry.deleted && now_ms.saturating_sub(entry.updated_at_ms) > kept_ms;
+        let is_over = self.entries.iter().filter(|(_, entry)| is_over(entry));
+        let swept: Vec<String> = is_over.map(|(key, _)| key.clone()).collect();
+        swept.iter().for_each(|key| self.remove(key));
+        swept
     }
 
     pub fn visible(&self, key: &str) -> Visible {
@@ -204,10 +233,28 @@ impl Pairs {
             .map_or(Visible { version: 0, form: VisibleForm::Nothing }, Entry::visible)
     }
 
-    /// Keeps an encoded visible value for those who ask next, unless it is an old one by now.
-    pub fn keep_encoded(&mut self, key: &str, version: u64, bytes: &Bytes) {
-        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.version == version) {
-            entry.encoded = Some(bytes.clone());
+    /// What was encoded of a key within that time, if it brings something newer than that change;
+    /// else it is to be encoded anew. Heartbeats may be missing in it, nothing else.
+    pub fn lately_encoded(
+        &self,
+        key: &str,
+        seen: u64,
+        within_ms: i64,
+        now_ms: i64,
+    ) -> Option<Encoded> {
+        let entry = self.entries.get(key).filter(|entry| !entry.deleted)?;
+        let encoded = entry.encoded.as_ref()?;
+        // By a clock that went back it may be of any age.
+        let is_late = (0..within_ms).contains(&now_ms.saturating_sub(encoded.at_ms));
+        (encoded.change > seen && is_late).then(|| encoded.clone())
+    }
+
+    /// Keeps an encoded visible value for those who ask next, unless there is a newer one.
+    pub fn keep_encoded(&mut self, key: &str, encoded: Encoded) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let is_newer = entry.encoded.as_ref().is_none_or(|kept| kept.version < encoded.version);
+        if is_newer && encoded.version <= entry.version {
+            entry.encoded = Some(encoded);
         }
     }
 
@@ -275,7 +322,7 @@ impl Pairs {
                     // Nobody reads the counts of a key that is not there.
                     outcome.tombstones = None;
                 } else {
-                    self.rings += usize::from(kind == ValueKind::Ring);
+                    self.strange_rings += usize::from(self.is_strange_ring(key, kind));
                     self.entries.insert(key.to_owned(), entry);
                 }
                 outcome
@@ -291,16 +338,35 @@ impl Pairs {
         if key.len() > KEY_BYTES_MAX {
             return Err(PairsError::KeyTooLong { bytes: key.len() });
         }
+        if self.own_rings.contains(key) {
+            // Nobody else says what is under it.
+            let held = ValueKind::Ring;
+            return if kind == held {
+                Ok(())
+            } else {
+                Err(MergeError::Kind { held, told: kind }.into())
+            };
+        }
         if self.entries.contains_key(key) {
             return Ok(());
         }
         if self.entries.len() >= KEYS_MAX {
             return Err(PairsError::TooManyKeys);
         }
-        if kind == ValueKind::Ring && self.rings >= RINGS_MAX {
+        if kind == ValueKind::Ring && self.strange_rings >= RINGS_MAX {
             return Err(PairsError::TooManyRings);
         }
         Ok(())
+    }
+
+    fn is_strange_ring(&self, key: &str, kind: ValueKind) -> bool {
+        kind == ValueKind::Ring && !self.own_rings.contains(key)
+    }
+
+    fn remove(&mut self, key: &str) {
+        let Some(entry) = self.entries.remove(key) else { return };
+        self.order.remove(&entry.changed_at.any);
+        self.strange_rings -= usize::from(self.is_strange_ring(key, entry.value.kind()));
     }
 
     /// Gives the key's change the next number.
@@ -313,133 +379,6 @@ impl Pairs {
         if entry.moved_version == entry.version {
             entry.changed_at.moved = self.changes;
         }
-    }
-}
-
-impl Entry {
-    fn new(kind: ValueKind) -> Self {
-        let value = match kind {
-            ValueKind::Ring => Value::Ring(Default::default()),
-            ValueKind::Replica => Value::Replica(Default::default()),
-        };
-        Self {
-            value,
-            version: 0,
-            deleted: false,
-            updated_at_ms: 0,
-            changed_at: ChangedAt::default(),
-            moved_version: 0,
-            touched: BTreeMap::new(),
-            encoded: None,
-        }
-    }
-
-    fn settle(
-        &mut self,
-        key: &str,
-        told: Told,
-        origin: Origin,
-        now_ms: i64,
-        left_ms: u64,
-    ) -> Result<Outcome, PairsError> {
-        let Told { value, deleted, updated_at_ms } = told;
-        let merged = self.value.merge(value, origin, now_ms)?;
-        if merged.is_some() {
-            self.encoded = None;
-        }
-        let merged = merged.filter(|merged| !merged.change.is_empty());
-        let is_later = updated_at_ms > self.updated_at_ms;
-        // Of a write and a deletion at the same time the deletion counts.
-        let is_said = (is_later && (deleted || self.deleted))
-            || (updated_at_ms == self.updated_at_ms && deleted && !self.deleted);
-        if merged.is_none() && !is_said {
-            return Ok(Outcome::default());
-        }
-        let MergedValue { mut change, is_move } = match merged {
-            Some(merged) => merged,
-            // The value is told again, to carry the word.
-            None => MergedValue { change: self.value.clone(), is_move: true },
-        };
-        let mut tombstones = None;
-        if left_ms > 0 {
-            let left_ms = i64::try_from(left_ms).unwrap_or(i64::MAX);
-            let before_ms = Some(now_ms.saturating_sub(left_ms));
-            let found = self.value.remove_tombstones(before_ms);
-            tombstones = self.value.ring().map(|_| found);
-            change.remove_tombstones(before_ms);
-            if change.is_empty() && !is_said {
-                return Ok(Outcome { change: None, tombstones });
-            }
-        }
-        let is_turned = is_said && deleted != self.deleted;
-        if is_said {
-            self.deleted = deleted;
-        }
-        self.updated_at_ms = self.updated_at_ms.max(updated_at_ms);
-        self.version += 1;
-        if is_move || is_turned || self.version == 1 {
-            self.moved_version = self.version;
-        }
-        self.touch(&change);
-        let change = Change {
-            key: key.to_owned(),
-            value: change,
-            version: self.version,
-            deleted: self.deleted,
-            updated_at_ms: self.updated_at_ms,
-        };
-        Ok(Outcome { change: Some(change), tombstones })
-    }
-
-    /// Notes which members of a ring this version changed, and forgets those that have gone.
-    fn touch(&mut self, change: &Value) {
-        let (Some(changed), Some(ring)) = (change.ring(), self.value.ring()) else { return };
-        for id in changed.instances.keys() {
-            match self.touched.get_mut(id) {
-                Some(version) => *version = self.version,
-                None => {
-                    self.touched.insert(id.clone(), self.version);
-                }
-            }
-        }
-        if self.touched.len() > ring.instances.len() {
-            self.touched.retain(|id, _| ring.instances.contains_key(id));
-        }
-    }
-
-    /// Whether a value made from that version may still be written.
-    fn may_swap(&self, version: u64, value: &Value) -> bool {
-        if version == self.version {
-            return true;
-        }
-        let (Some(ours), Some(new)) = (self.value.ring(), value.ring()) else { return false };
-        let is_left_out = |id: &&String| !new.instances.contains_key(*id);
-        version < self.version
-            && self.moved_version <= version
-            && ours
-                .instances
-                .keys()
-                .filter(is_left_out)
-                .all(|id| self.touched.get(id).is_none_or(|touched| *touched <= version))
-    }
-
-    /// The entry as others are told of it.
-    pub fn told(&self) -> Told {
-        let Self { value, deleted, updated_at_ms, .. } = self;
-        Told { value: value.clone(), deleted: *deleted, updated_at_ms: *updated_at_ms }
-    }
-
-    pub fn visible(&self) -> Visible {
-        let form = match &self.encoded {
-            _ if self.deleted => VisibleForm::Nothing,
-            Some(bytes) => VisibleForm::Encoded(bytes.clone()),
-            None => {
-                let mut value = self.value.clone();
-                value.remove_tombstones(None);
-                VisibleForm::Value(value)
-            }
-        };
-        Visible { version: self.version, form }
     }
 }
 

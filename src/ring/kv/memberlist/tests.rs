@@ -161,12 +161,88 @@ fn a_forgotten_member_stays_gone_for_what_is_older_and_comes_back_by_its_heartbe
     assert_eq!(late.len(), 1);
     b.store.receive(late[0].bytes.clone());
     assert_eq!(states(&b.ring()), [("a", Active)]);
-    // By b's clock it is still the second before: its heartbeat counts once it is newer.
-    assert_eq!(b.beat("b"), Swapped::Unchanged);
-    b.wait(2000);
+    // By b's clock it is still the second before: its heartbeat is stamped later all the same.
     assert_eq!(b.beat("b"), Swapped::Done);
     b.tell(&[&a]);
     assert_eq!(states(&a.ring()), [("a", Active), ("b", Active)]);
+}
+
+/// A peer's clock, or a forged push: the entry is a minute ahead of us, whom it is about.
+#[test]
+fn an_entry_of_ours_from_the_near_future_is_ours_to_correct() {
+    let (ours, other) = (Node::new(), Node::new());
+    ours.beat("a");
+    ours.tell(&[&other]);
+    other.wait(60_000);
+    other.write(|ring, now_s| {
+        let forged = Instance { state: Left, tokens: Vec::new(), ..entry(now_s) };
+        ring.instances.insert("a".to_owned(), forged);
+    });
+    other.tell(&[&ours]);
+    assert!(ours.ring().instances.is_empty());
+    assert_eq!(ours.beat("a"), Swapped::Done);
+    ours.tell(&[&other]);
+    assert_eq!(states(&other.ring()), [("a", Active)]);
+    assert_eq!(ours.ring(), other.ring());
+}
+
+#[test]
+fn what_is_left_out_of_a_ring_is_counted_and_the_rest_is_told_on() {
+    let node = Node::new();
+    let told = |node: &Node, ids: &[(&str, i64)]| {
+        let now_s = node.now_ms.load(Ordering::Relaxed) / 1000;
+        let entries = ids.iter().map(|(id, after_s)| ((*id).to_owned(), entry(now_s + after_s)));
+        let ring = RingModel { instances: entries.collect(), unknown_fields: Vec::new() };
+        let value = ring_desc::encode(&ring).expect("small").into();
+        let (key, codec) = ("ring".to_owned(), "ringDesc".to_owned());
+        key_value_pair::encode(&Pair { key, value, codec, deleted: false, updated_at_ms: 0 })
+    };
+    node.store.receive(told(&node, &[("a", 0), ("b", 1801), ("c", 4000)]));
+    assert_eq!(states(&node.ring()), [("a", Active)]);
+    assert_eq!(node.store.take_broadcasts().len(), 1);
+    assert_eq!(node.store.0.metrics.left_out_of("future"), 2);
+    assert_eq!(node.store.0.metrics.left_out_of("crowded"), 0);
+}
+
+#[test]
+fn of_a_crowd_those_go_whose_time_is_over_and_no_others() {
+    let node = Node::new();
+    let crowd = |now_s: i64| RingModel {
+        instances: (0..merge::MEMBERS_TOLD_MAX)
+            .map(|n| {
+                let state = if n % 2 == 0 { Active } else { Left };
+                (format!("m{n:06}"), Instance { state, ..entry(now_s) })
+            })
+            .collect(),
+        unknown_fields: Vec::new(),
+    };
+    let now_s = node.now_ms.load(Ordering::Relaxed) / 1000;
+    let message = |ring: &RingModel| {
+        let value = ring_desc::encode(ring).expect("it fits").into();
+        let (key, codec) = ("ring".to_owned(), "ringDesc".to_owned());
+        key_value_pair::encode(&Pair { key, value, codec, deleted: false, updated_at_ms: 0 })
+    };
+    node.store.receive(message(&crowd(now_s)));
+    let looked_at = |node: &Node| {
+        let tombstones = node.store.0.metrics.clone();
+        (tombstones.kept_of("ring"), tombstones.removed_of("ring"))
+    };
+    assert_eq!(looked_at(&node), (merge::MEMBERS_TOLD_MAX as i64 / 2, 0));
+    let beat = RingModel {
+        instances: [("m000000".to_owned(), entry(now_s + 1))].into(),
+        unknown_fields: Vec::new(),
+    };
+    node.store.receive(message(&beat));
+    assert_eq!(node.store.take_broadcasts().len(), 2);
+    // When their time is over all of them go, and those alone.
+    node.wait(302_000);
+    node.store.receive(message(&RingModel {
+        instances: [("m000000".to_owned(), entry(now_s + 300))].into(),
+        unknown_fields: Vec::new(),
+    }));
+    let half = merge::MEMBERS_TOLD_MAX / 2;
+    assert_eq!(looked_at(&node), (0, half as u64));
+    assert_eq!(node.ring().instances.len(), half);
 }
 
 #[test]

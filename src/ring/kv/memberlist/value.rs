@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::merge::{self, Origin, RingMergeError, Tombstones};
+use super::merge::{self, LeftOut, Origin, RingMergeError, Tombstones};
 use crate::ring::model::RingModel;
 use crate::wire::replica_desc::{self, ElectedReplica, ReplicaDescError};
 use crate::wire::ring_desc::{self, RingDescError};
@@ -113,6 +113,16 @@ impl Value {
         match self {
             Self::Ring(ring) => ring.instances.is_empty(),
             Self::Replica(elected) => elected.replica.is_empty(),
+        }
+    }
+
+    /// Takes out of what another member tells what is not to be merged.
+    pub fn leave_out(&self, theirs: &mut Self, now_ms: i64) -> LeftOut {
+        match (self, theirs) {
+            (Self::Ring(ours), Self::Ring(theirs)) => {
+                merge::leave_out(ours, theirs, now_ms.div_euclid(1000))
+            }
+            _ => LeftOut::default(),
         }
     }
 

@@ -1,17 +1,19 @@
 //! How we come into the gossip, and stay in it: asking the members that the settings name.
 //!
-//! Once before anybody uses the store, so that an empty ring is not taken for the ring; again
-//! with growing waits while nobody was reached, up to the bound that is set; and every so often
-//! after that, where a rejoin is asked for, which heals a cluster that fell into two.
+//! Once before anybody uses the store, so that an empty ring is not taken for the ring: until one
+//! member has told all it has, which is all there is, or until none can be waited for any longer.
+//! Again with growing waits while nobody was reached, up to the bound that is set; and every so
+//! often after that, where a rejoin is asked for, which heals a cluster that fell into two.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::{Joined, Shared};
 use crate::gossip::config::{MemberlistConfig, Seed};
@@ -19,8 +21,16 @@ use crate::gossip::discovery::Discovery;
 use crate::gossip::joining::{JoinPace, Joining, Verdict};
 use crate::ring::kv::reason;
 
-/// Members asked at once: names may stand for a whole cluster, of which some are long dead.
-const ASKED_AT_ONCE: usize = 8;
+/// Members asked at once: names may stand for a whole cluster, of which some are long dead, and each
+/// of these takes as long as a stream may to be known as such.
+const ASKED_AT_ONCE: usize = 32;
+
+/// Longest asking, in times of a stream: five rounds of the dead, and one of the living. Who was not
+/// asked by then may be so the next time.
+const TRY_MAX_STREAMS: u32 = 6;
+
+/// While the first try lasts.
+const NO_ANSWER_YET: &str = "they were asked, and have not answered yet";
 
 /// Reasons that are told of one try; settings may lead to a whole cluster.
 const REASONS_MAX: usize = 3;
@@ -47,6 +57,8 @@ pub(super) struct Joiner {
     /// When to ask.
     joining: Joining,
     is_fatal: bool,
+    /// Who waits for the first answer.
+    opened: Option<oneshot::Sender<()>>,
 }
 
 impl Joiner {
@@ -65,24 +77,38 @@ impl Joiner {
             joining: Joining::new(pace, !seeds.is_empty(), rand::random(), 0),
             seeds,
             is_fatal: config.abort_if_cluster_join_fails,
+            opened: None,
         }
     }
 
-    /// Tries once, and leaves the rest to a task.
+    /// Tries once, and leaves the rest to a task; what of the first try still hangs when one
+    /// member has answered, or when a stream's time is over, is left to it, too.
     pub async fn start(mut self, tasks: &mut JoinSet<()>) -> watch::Receiver<Joined> {
-        let (joined, seen) = watch::channel(Joined::Yes);
-        if !self.seeds.is_empty() {
-            tracing::info!(members = self.members, "joins the gossip");
+        if self.seeds.is_empty() {
+            return self.nobody_to_join(tasks);
         }
-        self.ask_if_due(&joined).await;
+        tracing::info!(members = self.members, "joins the gossip");
+        let (joined, seen) = watch::channel(Joined::NotYet(NO_ANSWER_YET.to_owned()));
+        let (told, opened) = oneshot::channel();
+        self.opened = Some(told);
+        let longest = self.shared.stream_timeout;
         tasks.spawn(async move {
             while let Some(next_ms) = self.joining.next_ms() {
                 sleep_until(self.shared.started + Duration::from_millis(next_ms)).await;
                 self.ask_if_due(&joined).await;
+                self.opened = None;
             }
             // Whoever waits for the outcome finds it, for as long as we take part.
             joined.closed().await;
         });
+        // Told, or dropped at the try's end.
+        let _ = timeout(longest, opened).await;
+        seen
+    }
+
+    fn nobody_to_join(self, tasks: &mut JoinSet<()>) -> watch::Receiver<Joined> {
+        let (joined, seen) = watch::channel(Joined::Yes);
+        tasks.spawn(async move { joined.closed().await });
         seen
     }
 
@@ -90,7 +116,7 @@ impl Joiner {
         if !self.joining.take(self.shared.now_ms()) {
             return;
         }
-        let outcome = self.join().await;
+        let outcome = self.join(joined).await;
         let reached = *outcome.as_ref().unwrap_or(&0);
         // That the names lead to us alone is an answer, too.
         let answered = if outcome.is_ok() { reached.max(1) } else { 0 };
@@ -124,16 +150,29 @@ impl Joiner {
     }
 
     /// Exchanges everything with each member that the settings lead to; how many were reached.
-    async fn join(&self) -> Result<usize, String> {
+    async fn join(&mut self, joined: &watch::Sender<Joined>) -> Result<usize, String> {
         let found = self.discovery.resolve(&self.seeds).await;
+        let until = Instant::now() + self.shared.stream_timeout * TRY_MAX_STREAMS;
         let mut reasons: Vec<_> = found.failures.iter().map(|failure| reason(failure)).collect();
         let own = self.shared.transport.advertised();
         let others = found.members.into_iter().filter(|address| *address != own);
-        let asked: Vec<(SocketAddr, _)> = stream::iter(others)
-            .map(|to| async move { (to, self.shared.exchange(to, true).await) })
-            .buffer_unordered(ASKED_AT_ONCE)
-            .collect()
-            .await;
+        let shared = &self.shared;
+        let asking = stream::iter(others)
+            .map(|to| async move { (to, shared.exchange(to, true).await) })
+            .buffer_unordered(ASKED_AT_ONCE);
+        let mut asking = pin!(asking);
+        let mut asked: Vec<(SocketAddr, _)> = Vec::new();
+        // Cut off at the end of the time: that exchange is given up.
+        while let Ok(Some(outcome)) = timeout_at(until, asking.next()).await {
+            if outcome.1.is_ok() {
+                joined.send_if_modified(become_joined);
+                if let Some(told) = self.opened.take() {
+                    // The start may have waited long enough by now.
+                    let _ = told.send(());
+                }
+            }
+            asked.push(outcome);
+        }
         if asked.is_empty() && reasons.is_empty() {
             // The names lead to us alone: we are the first.
             return Ok(0);
@@ -154,4 +193,11 @@ impl Joiner {
         }
         Err(reasons.join("; "))
     }
+}
+
+/// Whether that is news.
+fn become_joined(joined: &mut Joined) -> bool {
+    let is_news = !matches!(joined, Joined::Yes);
+    *joined = Joined::Yes;
+    is_news
 }

@@ -148,6 +148,49 @@ async fn a_stranger_by_its_label_is_not_listened_to_and_counted() {
     drop(unlabelled);
 }
 
+/// Takes connections, as the kernel does for it, and never says a word.
+fn silent_seed() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    (listener, address)
+}
+
+#[tokio::test]
+async fn one_answer_is_enough_to_start_whoever_else_hangs() {
+    let good = start(&config("good", &[])).await;
+    register(&good, "a", 0..8).await;
+    let silent: Vec<_> = (0..ASKED_BEFORE).map(|_| silent_seed()).collect();
+    let mut config = config("joins", &[]);
+    config.join_members = silent.iter().map(|(_, address)| address.clone()).collect();
+    config.join_members.push(good.address().to_string());
+    let started = Instant::now();
+    let joins = start(&config).await;
+    assert!(started.elapsed() < config.stream_timeout.as_duration() / 2);
+    assert!(matches!(joins.view().joined(), Joined::Yes));
+    assert!(ring(&joins).await.instances.contains_key("a"), "it has the ring all the same");
+}
+
+/// More than were once asked at a time.
+const ASKED_BEFORE: usize = 12;
+
+#[tokio::test]
+async fn without_an_answer_the_start_waits_for_one_stream_and_goes_on_asking() {
+    let (silent, address) = silent_seed();
+    let mut config = config("waits", &[]);
+    config.stream_timeout = Millis(300);
+    config.max_join_retries = 10_000;
+    config.join_members = vec![address.clone()];
+    let waits = start(&config).await;
+    let Joined::NotYet(_) = waits.view().joined() else { panic!("nobody answered") };
+    assert!(waits.view().loneliness().is_some_and(|why| why.contains("was reached: ")));
+    // Its place is taken by somebody who speaks.
+    drop(silent);
+    let mut seed = self::config("seed", &[]);
+    seed.transport.bind_port = address.rsplit_once(':').expect("a port").1.parse().expect("one");
+    let _seed = start(&seed).await;
+    until("it is found", async || matches!(waits.view().joined(), Joined::Yes)).await;
+}
+
 #[tokio::test]
 async fn who_reaches_nobody_goes_on_or_gives_up_as_is_set() {
     let gone = start(&config("gone", &[])).await;

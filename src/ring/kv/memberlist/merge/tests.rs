@@ -25,7 +25,9 @@ fn ring(entries: &[(&str, Instance)]) -> RingModel {
 }
 
 fn tell(ours: &mut RingModel, theirs: &RingModel) -> Option<Merged> {
-    merge(ours, theirs.clone(), Origin::Peer, NOW_S).expect("a sound ring")
+    let mut theirs = theirs.clone();
+    leave_out(ours, &mut theirs, NOW_S);
+    merge(ours, theirs, Origin::Peer, NOW_S).expect("a sound ring")
 }
 
 fn names(merged: &Merged) -> Vec<&str> {
@@ -77,25 +79,55 @@ fn what_a_swap_leaves_out_becomes_left_now() {
     let merged = merged.expect("news");
     assert_eq!(names(&merged), ["a", "b"]);
     assert!(merged.is_move);
-    let left = entry(Left, NOW_S, &[]);
-    assert_eq!(held.instances["b"], left, "even if its clock is ahead of ours");
+    let left = entry(Left, NOW_S + 5, &[]);
+    assert_eq!(held.instances["b"], left, "or it would not be ended where its clock is known");
+    let mut others = ring(&[("b", entry(Active, NOW_S + 5, &[2]))]);
+    tell(&mut others, &merged.change);
+    assert_eq!(others.instances["b"], left);
     assert_eq!(held.instances["c"].timestamp_s, 3);
     assert_eq!(merge(&mut held, new, Origin::OwnSwap, NOW_S), Ok(None), "once");
 }
 
 #[test]
-fn an_entry_from_the_future_refuses_the_whole_copy() {
+fn an_entry_from_the_future_is_left_out_and_the_others_count() {
     let mut held = ring(&[("a", entry(Active, 5, &[1]))]);
-    let before = held.clone();
     let ahead =
         |s: i64| ring(&[("a", entry(Active, 6, &[2])), ("b", entry(Active, NOW_S + s, &[3]))]);
-    let refused = merge(&mut held, ahead(AHEAD_MAX_S + 1), Origin::Peer, NOW_S);
+    let mut theirs = ahead(AHEAD_MAX_S + 1);
+    let left_out = leave_out(&held, &mut theirs, NOW_S);
+    assert_eq!((left_out.future, left_out.crowded), (1, 0));
     assert_eq!(
-        refused.expect_err("too far").to_string(),
+        left_out.why.expect("one").to_string(),
         "ingester b timestamp in the future, expected max of 1800001800, got 1800001801"
     );
-    assert_eq!(held, before);
-    assert!(tell(&mut held, &ahead(AHEAD_MAX_S)).is_some());
+    assert_eq!(theirs, ring(&[("a", entry(Active, 6, &[2]))]));
+    assert_eq!(leave_out(&held, &mut ahead(AHEAD_MAX_S), NOW_S), LeftOut::default());
+    assert_eq!(names(&tell(&mut held, &ahead(AHEAD_MAX_S)).expect("news")), ["a", "b"]);
+}
+
+#[test]
+fn of_a_crowd_only_those_are_heard_who_are_there_or_find_room() {
+    let member = |n: usize| (format!("m{n:06}"), entry(Active, 5, &[]));
+    let crowd = |range: std::ops::Range<usize>| RingModel {
+        instances: range.map(member).collect(),
+        unknown_fields: Vec::new(),
+    };
+    let mut held = RingModel::default();
+    tell(&mut held, &crowd(0..MEMBERS_TOLD_MAX - 1));
+    let mut theirs = crowd(MEMBERS_TOLD_MAX - 1..MEMBERS_TOLD_MAX + 9);
+    theirs.instances.insert("m000003".to_owned(), entry(Active, 6, &[]));
+    let left_out = leave_out(&held, &mut theirs, NOW_S);
+    assert_eq!((left_out.future, left_out.crowded), (0, 9));
+    let why = left_out.why.expect("one").to_string();
+    assert_eq!(why, "the ring has 16384 members, and m016384 would be one more");
+    let merged = tell(&mut held, &theirs).expect("news");
+    assert_eq!(names(&merged), ["m000003", "m016383"]);
+    // We ourselves may still register.
+    let mut new = held.clone();
+    new.instances.insert("us".to_owned(), entry(Joining, 7, &[]));
+    let merged = merge(&mut held, new, Origin::OwnSwap, NOW_S).expect("room").expect("news");
+    assert_eq!(names(&merged), ["us"]);
+    assert!(tell(&mut held, &ring(&[("us", entry(Active, 8, &[]))])).is_some());
 }
 
 #[test]
@@ -189,7 +221,8 @@ fn a_ring_does_not_grow_without_end() {
     let mut held = RingModel::default();
     for copy in 0..2 {
         let members = (0..MEMBERS_MAX / 2).map(|n| member(copy * MEMBERS_MAX / 2 + n));
-        tell(&mut held, &RingModel { instances: members.collect(), unknown_fields: Vec::new() });
+        let crowd = RingModel { instances: members.collect(), unknown_fields: Vec::new() };
+        merge(&mut held, crowd, Origin::Peer, NOW_S).expect("room");
     }
     let one_more = RingModel {
         instances: [member(MEMBERS_MAX)].into_iter().collect(),

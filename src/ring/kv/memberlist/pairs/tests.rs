@@ -197,19 +197,123 @@ fn changes_are_numbered_and_moves_told_apart() {
     assert!(since("r/", 4).is_empty());
 }
 
+fn encoded(bytes: &'static [u8], version: u64, change: u64) -> Encoded {
+    Encoded { bytes: Bytes::from_static(bytes), version, change, at_ms: NOW_MS }
+}
+
 #[test]
 fn what_is_encoded_is_kept_until_it_changes() {
     let mut pairs = Pairs::new(RETENTION);
     let bytes = Bytes::from_static(b"x");
     pairs.merge("k", live(replica("a", 1)), NOW_MS).expect("sound");
-    pairs.keep_encoded("k", 1, &bytes);
+    pairs.keep_encoded("k", encoded(b"x", 1, 1));
     assert_eq!(pairs.visible("k").form, VisibleForm::Encoded(bytes.clone()));
     pairs.merge("k", live(replica("a", 1)), NOW_MS).expect("sound");
     assert_eq!(pairs.visible("k").form, VisibleForm::Encoded(bytes.clone()));
     pairs.merge("k", live(replica("a", 2)), NOW_MS).expect("sound");
     assert_eq!(pairs.visible("k").form, VisibleForm::Value(replica("a", 2)));
-    pairs.keep_encoded("k", 1, &bytes);
+    pairs.keep_encoded("k", encoded(b"x", 1, 1));
     assert_eq!(pairs.visible("k").form, VisibleForm::Value(replica("a", 2)), "an old one");
+}
+
+#[test]
+fn what_one_had_encoded_lately_serves_others_until_something_moves() {
+    let mut pairs = Pairs::new(RETENTION);
+    let tell = |pairs: &mut Pairs, state, timestamp_s| {
+        pairs.merge("k", live(ring(&[("a", state, timestamp_s)])), NOW_MS).expect("sound");
+    };
+    let lately = |pairs: &Pairs, seen, age_ms: i64| {
+        pairs.lately_encoded("k", seen, 1000, NOW_MS + age_ms).map(|encoded| encoded.change)
+    };
+    tell(&mut pairs, Active, 1);
+    assert_eq!(lately(&pairs, 0, 0), None, "nobody had it encoded");
+    pairs.keep_encoded("k", encoded(b"x", 1, 1));
+    assert_eq!(lately(&pairs, 0, 0), Some(1));
+    tell(&mut pairs, Active, 2);
+    assert_eq!(lately(&pairs, 0, 999), Some(1), "but for a heartbeat");
+    assert_eq!(lately(&pairs, 0, 1000), None, "too old");
+    assert_eq!(lately(&pairs, 0, -1), None, "by a clock that went back");
+    assert_eq!(lately(&pairs, 1, 0), None, "no news");
+    pairs.keep_encoded("k", encoded(b"y", 2, 2));
+    pairs.keep_encoded("k", encoded(b"x", 1, 1));
+    assert_eq!(lately(&pairs, 1, 0), Some(2), "the newest stays");
+    tell(&mut pairs, Leaving, 3);
+    assert_eq!(lately(&pairs, 0, 0), None);
+    // Who vanishes without a version of its own, long LEFT, is not shown either.
+    pairs.keep_encoded("k", encoded(b"z", 3, 3));
+    tell(&mut pairs, Left, 4);
+    assert_eq!(lately(&pairs, 0, 0), None);
+    assert_eq!(seen(&pairs, "k"), Some(Vec::new()));
+}
+
+/// A forged entry, or one of a time when our clock was ahead.
+#[test]
+fn what_we_write_counts_though_what_is_held_is_stamped_ahead() {
+    let ahead_s = 20;
+    let base = ring(&[("a", Active, NOW_S + ahead_s), ("b", Active, NOW_S + ahead_s)]);
+    let write = |pairs: &mut Pairs, version, value: Value, now_ms| {
+        let change = pairs.swap("k", version, value, now_ms).expect("sound").change;
+        change.map(|change| match change.value {
+            Value::Ring(ring) => ring
+                .instances
+                .into_iter()
+                .map(|(id, entry)| (id, entry.state, entry.timestamp_s - NOW_S))
+                .collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let mut pairs = Pairs::new(RETENTION);
+    pairs.merge("k", live(base.clone()), NOW_MS).expect("sound");
+    // A heartbeat right behind another; "b" is as it was read.
+    for (version, later_s) in [(1, 1), (2, 2)] {
+        let beat = ring(&[("a", Active, NOW_S), ("b", Active, NOW_S + ahead_s)]);
+        let told = write(&mut pairs, version, beat, NOW_MS).expect("news");
+        assert_eq!(told, [("a".to_owned(), Active, ahead_s + later_s)]);
+    }
+    // One who reads the whole ring and goes.
+    let Value::Ring(mut gone) = base.clone() else { panic!("a ring") };
+    gone.instances.remove("a");
+    let gone = Value::Ring(gone);
+    let told = write(&mut pairs, 3, gone, NOW_MS).expect("news");
+    assert_eq!(told, [("a".to_owned(), Left, ahead_s + 2)]);
+    // And comes back, though its tombstone is not to be seen.
+    let back = ring(&[("a", Active, NOW_S), ("b", Active, NOW_S + ahead_s)]);
+    let told = write(&mut pairs, 4, back, NOW_MS).expect("news");
+    assert_eq!(told, [("a".to_owned(), Active, ahead_s + 3)]);
+
+    // What came since the read was not seen: the copy of "b" in the value is an old one.
+    let others_beat = ring(&[("a", Active, NOW_S), ("b", Active, NOW_S + ahead_s + 9)]);
+    pairs.merge("k", live(others_beat), NOW_MS).expect("sound");
+    let beat = ring(&[("a", Leaving, NOW_S), ("b", Active, NOW_S + ahead_s)]);
+    let told = write(&mut pairs, 5, beat, NOW_MS).expect("news");
+    assert_eq!(told, [("a".to_owned(), Leaving, ahead_s + 4)]);
+    let Some(Entry { value: Value::Ring(held), .. }) = pairs.get("k") else { panic!("a ring") };
+    assert_eq!(held.instances["b"].timestamp_s, NOW_S + ahead_s + 9);
+
+    // Not farther ahead than others believe; a second later there is room again.
+    let most = ring(&[("a", Active, NOW_S + 1800)]);
+    let mut pairs = Pairs::new(RETENTION);
+    pairs.merge("k", live(most), NOW_MS).expect("sound");
+    let beat = ring(&[("a", Leaving, NOW_S)]);
+    assert_eq!(write(&mut pairs, 1, beat.clone(), NOW_MS), None);
+    let told = write(&mut pairs, 1, beat, NOW_MS + 1000).expect("news");
+    assert_eq!(told, [("a".to_owned(), Leaving, 1801)]);
+    // Of the present second it stays as it was: no news before the next.
+    let mut pairs = Pairs::new(RETENTION);
+    pairs.merge("k", live(ring(&[("a", Active, NOW_S)])), NOW_MS).expect("sound");
+    assert_eq!(write(&mut pairs, 1, ring(&[("a", Leaving, NOW_S)]), NOW_MS), None);
+}
+
+#[test]
+fn one_odd_entry_does_not_hide_the_others() {
+    let mut pairs = Pairs::new(RETENTION);
+    let told = ring(&[("a", Active, NOW_S), ("b", Active, NOW_S + 1801)]);
+    let outcome = pairs.merge("k", live(told), NOW_MS).expect("sound");
+    assert_eq!(outcome.left_out.future, 1);
+    assert_eq!(outcome.change.expect("news").value.content(), ["a"]);
+    let outcome = pairs.merge("k", live(ring(&[("b", Active, NOW_S + 1801)])), NOW_MS);
+    let outcome = outcome.expect("sound");
+    assert_eq!((outcome.change, outcome.left_out.future), (None, 1), "told also of no news");
 }
 
 #[test]
@@ -227,12 +331,30 @@ fn keys_and_rings_are_counted() {
     assert_eq!(refused, Err(PairsError::TooManyRings));
     assert!(version(pairs.merge("ring-1", live(ring(&[("a", Active, 2)])), NOW_MS)).is_some());
     assert_eq!(pairs.sweep(NOW_MS + 100_000), ["ring-0"]);
-    assert_eq!(version(pairs.merge("one-more", one_more, NOW_MS)), Some(1));
+    assert_eq!(version(pairs.merge("one-more", one_more.clone(), NOW_MS)), Some(1));
     for n in pairs.len()..KEYS_MAX {
         pairs.merge(&format!("r/{n}"), live(replica("a", 1)), NOW_MS).expect("room");
     }
     let refused = pairs.merge("r", live(replica("a", 1)), NOW_MS);
     assert_eq!(refused, Err(PairsError::TooManyKeys));
+    // A ring of ours has its room all the same, whoever speaks of it first, and as a ring.
+    pairs.claim_ring("ours");
+    assert_eq!(pairs.merge("one-more-yet", one_more.clone(), NOW_MS), Err(PairsError::TooManyKeys));
+    let refused = pairs.merge("ours", live(replica("a", 1)), NOW_MS);
+    assert!(matches!(refused, Err(PairsError::Merge(MergeError::Kind { .. }))), "{refused:?}");
+    assert_eq!(version(pairs.merge("ours", one_more.clone(), NOW_MS)), Some(1));
+    pairs.claim_ring("ring-2");
+    pairs.claim_ring("ring-2");
+    assert_eq!(pairs.strange_rings, RINGS_MAX - 1, "it was one of the others");
+    assert_eq!(version(pairs.swap("ring-2", 1, ring(&[("a", Active, 9)]), NOW_MS)), Some(2));
+    // What somebody has put in the place of a ring of ours goes.
+    let before = pairs.len();
+    pairs.claim_ring("r/100");
+    assert_eq!((pairs.len(), pairs.order.len()), (before - 1, before - 1));
+    assert_eq!(version(pairs.merge("r/100", one_more, NOW_MS)), Some(1));
+    // Room is not kept without end.
+    (0..20).for_each(|n| pairs.claim_ring(&format!("more-{n}")));
+    assert_eq!(pairs.own_rings.len(), OWN_RINGS_MAX);
 }
 
 #[derive(Clone, Debug)]
@@ -276,7 +398,7 @@ proptest! {
             };
             prop_assert_eq!(pairs.changes() - changes, u64::from(outcome.change.is_some()));
             prop_assert_eq!(pairs.order.len(), pairs.entries.len());
-            prop_assert_eq!(pairs.rings, pairs.entries.len());
+            prop_assert_eq!(pairs.strange_rings, pairs.entries.len());
             for (key, entry) in &pairs.entries {
                 prop_assert_eq!(pairs.order.get(&entry.changed_at.any), Some(key));
                 prop_assert!(entry.moved_version <= entry.version);
