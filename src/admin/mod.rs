@@ -106,11 +106,7 @@ pub fn own_router(sources: Sources, site: &Site) -> Router {
         .with_state(Pages { sources: Arc::new(sources), site: site.clone() })
 }
 
-/// The page of one ring, as `/distributor/ring` is of the distributors'.
+/// The pages of one ring, as `/distributor/ring` is of the distributors'.
 pub fn ring_router(path: &'static str, source: RingSource, site: &Site) -> Router {
-    site.open(path);
-    Router::new()
-        .route(path, get(ring::show).post(ring::forget))
-        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .with_state(ring::RingPages { source, path, site: site.clone() })
+    ring::router(path, source, site)
 }

@@ -106,6 +106,11 @@ impl Site {
         &self.writes
     }
 
+    /// Whether pages that Cortex does not have are here.
+    pub(super) fn is_for_operators(&self) -> bool {
+        self.writes.rule() == Rule::Token
+    }
+
     /// What forms of this listener carry, for those who read no forms.
     pub fn csrf_token(&self) -> Arc<str> {
         self.writes.token()

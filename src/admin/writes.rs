@@ -67,6 +67,10 @@ impl Writes {
         Arc::clone(&self.token)
     }
 
+    pub(super) fn rule(&self) -> Rule {
+        self.rule
+    }
+
     /// The fields `names` of a request that changes something, once it has shown what it must.
     pub(super) async fn form<const N: usize>(
         &self,

@@ -8,6 +8,7 @@
 //!                                                  shuffle: the same in a tenant's subring
 //!                                                  batches: many keys by the members that hold them
 //!                                                  quorum: what members' answers come to
+//!                                                  shares, steps, neighbours: for who looks at it
 //! ```
 //!
 //! [`Ring`] publishes snapshots and decides what is in force when the ring cannot be read: the
@@ -24,11 +25,14 @@ pub mod lifecycler;
 pub mod merge;
 pub mod metrics;
 pub mod model;
+pub mod neighbours;
 pub mod ownership;
 pub mod quorum;
 pub mod service_ring;
+pub mod shares;
 pub mod shuffle;
 pub mod snapshot;
+pub mod steps;
 pub mod walk;
 pub mod watcher;
 
@@ -198,5 +202,7 @@ impl Ring {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
