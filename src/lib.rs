@@ -21,6 +21,7 @@
 
 pub mod app;
 pub mod config;
+pub mod output;
 pub mod plan;
 pub mod query;
 pub mod telemetry;

@@ -80,6 +80,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("admin", Edge),
     ("app", Shell),
     ("config", Shell),
+    ("output", Shell),
     ("plan", Shell),
     ("query", Shell),
     ("telemetry", Shell),
