@@ -21,6 +21,7 @@
 
 pub mod app;
 pub mod config;
+pub mod load;
 pub mod output;
 pub mod plan;
 pub mod query;

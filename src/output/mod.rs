@@ -11,7 +11,7 @@ mod table;
 
 use serde::Serialize;
 
-pub use screen::{Screen, Style, clean, is_confirmed};
+pub use screen::{Screen, Style, clean, is_confirmed, terminal_width};
 pub use table::{Cell, Column, Table};
 
 /// What the program ends with, as help and manual say it.

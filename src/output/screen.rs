@@ -39,9 +39,8 @@ impl Screen {
         }
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let width = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         Self {
-            width: width.map(|width| width.max(WIDTH_MIN)),
+            width: terminal_width().map(|width| width.max(WIDTH_MIN)),
             is_coloured: !is_set("NO_COLOR") && !is_dumb,
         }
     }
@@ -58,6 +57,11 @@ impl Screen {
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }
+}
+
+/// Columns of the terminal that any of the standard streams is.
+pub fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
 }
 
 /// A text from outside as it may stand on a terminal: what would move the cursor, colour or turn
