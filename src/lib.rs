@@ -21,6 +21,8 @@
 
 pub mod app;
 pub mod config;
+pub mod load;
+pub mod output;
 pub mod plan;
 pub mod query;
 pub mod telemetry;

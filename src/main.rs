@@ -1,15 +1,17 @@
 //! Arguments, configuration, logging, the app, a signal, the drain. Decides nothing.
 
 use std::error::Error;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use freehold::config::{Command, Config};
-use freehold::{app, plan, query, telemetry};
+use freehold::config::{Command, Config, ConfigError, write_manual};
+use freehold::output::{FINDING, Screen, Told, USAGE};
+use freehold::{app, load, plan, query, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
+    match run().and_then(|told| said(&told).map_err(Into::into)) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             let mut cause = error.source();
@@ -17,37 +19,57 @@ fn main() -> ExitCode {
                 eprintln!("  caused by: {error}");
                 cause = error.source();
             }
-            ExitCode::FAILURE
+            match error.downcast_ref::<ConfigError>() {
+                Some(error) if error.is_usage() => ExitCode::from(USAGE),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
+/// Puts it on standard output.
+fn said(told: &Told) -> io::Result<ExitCode> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(told.text.as_bytes()).and_then(|()| stdout.flush()) {
+        // Whoever reads has seen enough: a pager that was closed, `head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
+    Ok(if told.is_finding { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+}
+
+fn run() -> Result<Told, Box<dyn Error>> {
     let command = Command::parse(std::env::args_os())?;
+    let screen = Screen::of_stdout();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = match command {
-        Command::Serve(config) => runtime.block_on(serve(*config)),
-        Command::Query(args) => {
-            print!("{}", runtime.block_on(query::run(&args))?);
-            Ok(())
-        }
-        Command::Clients(args) => {
-            print!("{}", runtime.block_on(query::clients::run(&args))?);
-            Ok(())
-        }
-        Command::Plan(args) => {
-            print!("{}", runtime.block_on(plan::run(&args))?);
-            Ok(())
-        }
-        Command::Print(text) => {
-            print!("{text}");
-            Ok(())
-        }
-    };
+    let outcome = runtime.block_on(carry_out(command, &screen));
     // What was asked of us is answered or given up; a read that nobody waits for any more must
     // not keep the process.
     runtime.shutdown_background();
     outcome
+}
+
+async fn carry_out(command: Command, screen: &Screen) -> Result<Told, Box<dyn Error>> {
+    Ok(match command {
+        Command::Serve(config) => {
+            serve(*config).await?;
+            Told::plain(String::new())
+        }
+        Command::Print(text) => Told::plain(text),
+        Command::Manual { directory } => Told::plain(write_manual(&directory)?),
+        Command::Query(args) => query::run(&args).await?,
+        Command::Clients(args) => Told::plain(query::clients::shown(&args, screen).await?),
+        Command::Ring(args) => query::ring::run(&args, screen).await?,
+        Command::Tenants(args) => query::tenants::run(&args, screen).await?,
+        Command::Plan(args) => plan::run(&args, screen).await?,
+        Command::Load(args) => {
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let stop = async move {
+                interrupt.recv().await;
+            };
+            load::run(&args, screen, stop).await?
+        }
+    })
 }
 
 async fn serve(config: Config) -> Result<(), Box<dyn Error>> {

@@ -10,6 +10,12 @@ pub fn effective_yaml(config: &Config) -> String {
     serde_saphyr::to_string(config).expect("a config is maps with text keys and scalars")
 }
 
+/// The same as JSON, for scripts.
+pub fn effective_json(config: &Config) -> String {
+    let text = serde_json::to_string_pretty(config);
+    text.expect("a config is maps with text keys and scalars") + "\n"
+}
+
 /// Only what differs from `defaults`.
 pub fn diff_yaml(config: &Config, defaults: &Config) -> String {
     let tree = |config| serde_json::to_value(config).expect("a config is maps and scalars");

@@ -36,9 +36,12 @@ use crate::tenant::{TenantId, TenantIdError};
 use crate::units::Millis;
 use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
-pub use command::{ClientsArgs, ClientsAsk, Command, PlanArgs, PlanFormat, QueryArgs};
+pub use command::{
+    AskedArgs, ClientsArgs, ClientsAsk, Command, LoadArgs, LoadTo, Output, PlanArgs, QueryArgs,
+    RingArgs, RingAsk, TenantsArgs, write_manual,
+};
 pub(crate) use document::differing;
-pub use document::{diff_yaml, effective_yaml, reference_markdown};
+pub use document::{diff_yaml, effective_json, effective_yaml, reference_markdown};
 pub use flags::{Flag, Group};
 pub use table::FLAGS;
 
@@ -169,6 +172,19 @@ pub enum ConfigError {
     Memberlist(#[from] MemberlistConfigError),
     #[error(transparent)]
     Store(#[from] store::ConfigError),
+}
+
+impl ConfigError {
+    /// Whether the command line cannot be read, whatever it may want.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownFlag { .. }
+                | Self::MissingValue { .. }
+                | Self::NotUtf8 { .. }
+                | Self::Usage { .. }
+        )
+    }
 }
 
 impl Config {

@@ -10,7 +10,10 @@ use crate::clients::Gates;
 use crate::clients::config::{ColdStart, OwnerLost};
 use crate::ingester::config::{CheckIngestionLimits, SeriesLimitMode};
 use crate::limits::QueryRate;
+use crate::load::Pace;
 use crate::units::Millis;
+
+const HTTP: &str = "http://127.0.0.1:8080";
 
 fn parse(arguments: &[&str]) -> Result<Command, ConfigError> {
     Command::parse(std::iter::once("freehold").chain(arguments.iter().copied()).map(OsString::from))
@@ -487,7 +490,7 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
         other => panic!("{arguments:?}: {other:?}"),
     };
     let found = check(&["clients", "top", "--tenant", "t"], ClientsAsk::Top);
-    assert_eq!(found, ("127.0.0.1:8081".to_owned(), false));
+    assert_eq!(found, ("http://127.0.0.1:8081".to_owned(), false));
     let show = ["clients", "show", "--tenant=t", "--client=-a b", "--json", "--addr=h:1"];
     let found = check(&show, ClientsAsk::Show { client: "-a b".into() });
     assert_eq!(found, ("h:1".to_owned(), true));
@@ -503,6 +506,87 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
     check(&["clients", "reset", "--tenant", "t", "--client", ""], own);
     assert!(refused(&["clients", "reset", "--tenant", "t"]).contains("--client"));
     assert!(refused(&["clients", "top"]).contains("--tenant"));
+}
+
+#[test]
+fn every_command_prints_for_people_unless_told_otherwise() {
+    let check = |arguments: &[&str], output: fn(Command) -> Option<Output>| {
+        let parsed = |more: &[&str]| {
+            let all = [arguments, more].concat();
+            output(parse(&all).unwrap_or_else(|error| panic!("{all:?}: {error}")))
+        };
+        assert_eq!(parsed(&[]), Some(Output::Table), "{arguments:?}");
+        assert_eq!(parsed(&["--output=json"]), Some(Output::Json), "{arguments:?}");
+        assert_eq!(parsed(&["--output", "json"]), Some(Output::Json), "{arguments:?}");
+        assert!(refused(&[arguments, &["--output=xml"]].concat()).contains("json"));
+    };
+    check(&["query", "--tenant=t", "up"], |command| match command {
+        Command::Query(args) => Some(args.output),
+        _ => None,
+    });
+    check(&["plan", "--ring=a", "--counts=b", "--to=4"], |command| match command {
+        Command::Plan(args) => Some(args.output),
+        _ => None,
+    });
+    check(&["ring", "show"], |command| match command {
+        Command::Ring(args) => Some(args.output),
+        _ => None,
+    });
+    check(&["ring", "forget", "ingester-1"], |command| match command {
+        Command::Ring(args) => Some(args.output),
+        _ => None,
+    });
+    check(&["tenants"], |command| match command {
+        Command::Tenants(args) => Some(args.output),
+        _ => None,
+    });
+    check(&["load"], |command| match command {
+        Command::Load(args) => Some(args.output),
+        _ => None,
+    });
+    check(&["clients", "top", "--tenant=t"], |command| match command {
+        Command::Clients(args) => Some(if args.json { Output::Json } else { Output::Table }),
+        _ => None,
+    });
+    // As plan called it first.
+    let old = parse(&["plan", "--ring=a", "--counts=b", "--to=4", "--format", "json"]);
+    assert!(matches!(old, Ok(Command::Plan(args)) if args.output == Output::Json));
+}
+
+#[test]
+fn a_load_is_told_in_numbers_within_bounds() {
+    let load = |arguments: &[&str]| match parse(&[&["load"], arguments].concat()) {
+        Ok(Command::Load(args)) => *args,
+        other => panic!("{arguments:?}: {other:?}"),
+    };
+    let args = load(&["--tenants=3", "--series=1500"]);
+    assert_eq!(args.pace, Pace::Rate(300.try_into().expect("not 0")), "every 15 seconds");
+    assert_eq!((args.asked.address.as_str(), args.to), (HTTP, LoadTo::RemoteWrite));
+    assert_eq!(load(&["--rate=max", "--duration=1m30s"]).pace, Pace::Max);
+    assert_eq!(load(&["--duration=1m30s"]).duration.as_secs(), 90);
+    let args = load(&["--protocol=grpc"]);
+    assert_eq!((args.asked.address.as_str(), args.to), ("127.0.0.1:9095", LoadTo::Push));
+    let args = load(&["--protocol=grpc", "--address=h:1"]);
+    assert_eq!(args.asked.address, "h:1");
+    for wrong in
+        ["--rate=0", "--rate=fast", "--series=0", "--batch=0", "--duration=0s", "--tenant=a b"]
+    {
+        assert!(refused(&["load", wrong]).contains(&wrong[..6]), "{wrong}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_command_line_is_told_from_what_is_wrong_in_a_file() {
+    let check = |arguments: &[&str], is_usage: bool| {
+        let error = parse(arguments).expect_err("refused");
+        assert_eq!(error.is_usage(), is_usage, "{error}");
+    };
+    check(&["-ingester.max-seris-per-user=1"], true);
+    check(&["-target"], true);
+    check(&["ring"], true);
+    check(&["ring", "forget"], true);
+    check(&["tenants", "--sort=size"], true);
+    check(&["check-config", "/no/such/file"], false);
 }
 
 #[test]

@@ -26,9 +26,11 @@ mod tests;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::config::{Config, PlanArgs, PlanFormat};
+use crate::config::{Config, Output, PlanArgs};
 use crate::distributor::ShardingStrategy;
+use crate::ingester::config::SeriesLimitMode;
 use crate::limits::{Limits, Overrides, Snapshot};
+use crate::output::{Screen, Told};
 use crate::ring::RingSettings;
 use crate::tenant::TenantId;
 use crate::wire::timestamp;
@@ -36,8 +38,7 @@ use crate::wire::timestamp;
 use growth::Growth;
 pub use growth::GrowthArgs;
 use input::TenantCount;
-use outlook::{Before, Outlook, Rules};
-pub(crate) use report::write_columns;
+use outlook::{Before, Counted, Divided, Outlook, Rules};
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +59,9 @@ pub enum PlanError {
     Json(#[source] serde_json::Error),
 }
 
-/// Works the plan out and returns what to print.
-pub async fn run(args: &PlanArgs) -> Result<String, PlanError> {
+/// Works the plan out and returns what to print. It is a finding when a tenant would be refused
+/// new series by the rule that the configuration puts in force.
+pub async fn run(args: &PlanArgs, screen: &Screen) -> Result<Told, PlanError> {
     let at_ms = match &args.at {
         Some(text) => {
             timestamp::parse_ms(text).ok_or_else(|| PlanError::Time { text: text.clone() })?
@@ -78,10 +80,27 @@ pub async fn run(args: &PlanArgs) -> Result<String, PlanError> {
     let overrides = read_overrides(&args.config)?;
     let growth = Growth::new(ring, &ring_settings(&args.config), &args.growth)?;
     let outlooks = outlooks(&growth, &counts, &overrides, args, at_ms);
-    match args.format {
-        PlanFormat::Text => Ok(report::text(&growth, &outlooks, args.instances)),
-        PlanFormat::Json => report::json(&growth, &outlooks).map_err(PlanError::Json),
-    }
+    let text = match args.output {
+        Output::Table => report::text(&growth, &outlooks, args.instances, screen),
+        Output::Json => report::json(&growth, &outlooks).map_err(PlanError::Json)?,
+    };
+    let (counted, divided) = rule_in_force(&args.config);
+    let is_refused = |outlook: &Outlook| outlook.refused_part(counted, divided) > 0.0;
+    Ok(Told { text, is_finding: outlooks.iter().any(is_refused) })
+}
+
+/// What limits act on, and how they are divided.
+fn rule_in_force(config: &Config) -> (Counted, Divided) {
+    let ingester = &config.ingester;
+    let counted = match ingester.owned_series_limit_enforcement_enabled {
+        true => Counted::Owned,
+        false => Counted::InMemory,
+    };
+    let divided = match ingester.series_limit_mode {
+        SeriesLimitMode::Flat => Divided::Flat,
+        SeriesLimitMode::Share => Divided::Share,
+    };
+    (counted, divided)
 }
 
 fn outlooks(

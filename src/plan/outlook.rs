@@ -199,6 +199,12 @@ impl Outlook {
     pub(super) fn refused_most(&self) -> f64 {
         self.rules.iter().map(|rule| rule.refused_part).fold(0.0, f64::max)
     }
+
+    /// By one rule.
+    pub(super) fn refused_part(&self, counted: Counted, divided: Divided) -> f64 {
+        let is_asked = |rule: &&RuleOutlook| (rule.counted, rule.divided) == (counted, divided);
+        self.rules.iter().find(is_asked).map_or(0.0, |rule| rule.refused_part)
+    }
 }
 
 /// One tenant on both rings.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::growth::Growth;
 use super::outlook::{Cause, Counted, Divided, Outlook, RuleOutlook};
+use crate::output::{self, Cell, Column, Screen, Style, Table};
 use crate::ring::RingSnapshot;
 use crate::units::Millis;
 
@@ -43,10 +44,15 @@ pub(super) fn json(growth: &Growth, outlooks: &[Outlook]) -> serde_json::Result<
         seed: growth.seed,
         tenants: outlooks,
     };
-    Ok(serde_json::to_string_pretty(&plan)? + "\n")
+    output::json(&plan)
 }
 
-pub(super) fn text(growth: &Growth, outlooks: &[Outlook], show_instances: bool) -> String {
+pub(super) fn text(
+    growth: &Growth,
+    outlooks: &[Outlook],
+    show_instances: bool,
+    screen: &Screen,
+) -> String {
     let mut out = String::new();
     let (before, after) = (Ring::new(&growth.before), Ring::new(&growth.after));
     let zones = match after.zones.as_slice() {
@@ -75,10 +81,10 @@ pub(super) fn text(growth: &Growth, outlooks: &[Outlook], show_instances: bool) 
     }
     for outlook in &outlooks[..outlooks.len().min(TENANTS_SHOWN_MAX)] {
         out.push('\n');
-        write_tenant(&mut out, outlook, show_instances);
+        write_tenant(&mut out, outlook, show_instances, screen);
     }
     if let Some(more) = outlooks.len().checked_sub(TENANTS_SHOWN_MAX).filter(|more| *more > 0) {
-        let _ = writeln!(out, "\n… and {more} more tenants; --format=json lists all");
+        let _ = writeln!(out, "\n… and {more} more tenants; --output json lists all");
     }
     out
 }
@@ -95,7 +101,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-fn write_tenant(out: &mut String, outlook: &Outlook, show_instances: bool) {
+fn write_tenant(out: &mut String, outlook: &Outlook, show_instances: bool, screen: &Screen) {
     let Outlook { tenant, series, global_limit, local_limit, shard_size, .. } = outlook;
     let _ = write!(out, "Tenant {tenant}: {series} series");
     for (limit, of) in [(*global_limit, "the cluster"), (*local_limit, "each instance")] {
@@ -108,17 +114,28 @@ fn write_tenant(out: &mut String, outlook: &Outlook, show_instances: bool) {
     }
     let held = Millis(outlook.held_ms.unsigned_abs());
     let _ = writeln!(out, "; heads hold what moves away for {held}");
-    let heading = ["count", "limit", "before", "at the join", "refusing", "over by", "new refused"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    rows[0].extend(["lasts", "refusing after"].map(str::to_owned));
-    rows.extend(outlook.rules.iter().map(|rule| row(outlook, rule)));
-    write_columns(out, &rows);
+    let headings = [
+        "count",
+        "limit",
+        "before",
+        "at the join",
+        "refusing",
+        "over by",
+        "new refused",
+        "lasts",
+        "refusing after",
+    ];
+    let mut table = Table::new(headings.map(Column::word));
+    for rule in &outlook.rules {
+        table.row(row(outlook, rule));
+    }
+    table.print(out, screen);
     if show_instances {
-        write_instances(out, outlook);
+        write_instances(out, outlook, screen);
     }
 }
 
-fn row(outlook: &Outlook, rule: &RuleOutlook) -> Vec<String> {
+fn row(outlook: &Outlook, rule: &RuleOutlook) -> [Cell; 9] {
     let instances = &outlook.instances;
     let at_join = |at: usize| match rule.counted {
         Counted::InMemory => instances[at].in_memory_at_join,
@@ -126,25 +143,29 @@ fn row(outlook: &Outlook, rule: &RuleOutlook) -> Vec<String> {
     };
     let before = instances.iter().map(|instance| instance.before).max().unwrap_or(0);
     let join = (0..instances.len()).map(at_join).max().unwrap_or(0);
-    vec![
-        counted(rule.counted).to_owned(),
-        divided(rule.divided).to_owned(),
-        format!("{before} of {}", least(&rule.limit_before)),
-        format!("{join} of {}", least(&rule.limit_after)),
-        format!("{} of {}", rule.refusing_at_join, instances.len()),
-        rule.over_at_join.to_string(),
-        match (rule.refused_part > 0.0, rule.refused_series) {
-            (false, _) => "none".to_owned(),
-            (true, 0) => format!("{:.1} %", rule.refused_part * 100.0),
-            (true, series) => format!("{:.1} %, {series}", rule.refused_part * 100.0),
-        },
-        match (rule.cause, rule.lasts_ms) {
+    let style = if rule.refused_part > 0.0 { Style::Bad } else { Style::Good };
+    [
+        Cell::from(counted(rule.counted)),
+        Cell::from(divided(rule.divided)),
+        Cell::from(format!("{before} of {}", least(&rule.limit_before))),
+        Cell::from(format!("{join} of {}", least(&rule.limit_after))),
+        Cell::from(format!("{} of {}", rule.refusing_at_join, instances.len())),
+        Cell::from(rule.over_at_join.to_string()),
+        Cell::new(
+            style,
+            match (rule.refused_part > 0.0, rule.refused_series) {
+                (false, _) => "none".to_owned(),
+                (true, 0) => format!("{:.1} %", rule.refused_part * 100.0),
+                (true, series) => format!("{:.1} %, {series}", rule.refused_part * 100.0),
+            },
+        ),
+        Cell::from(match (rule.cause, rule.lasts_ms) {
             (Cause::None, _) => "-".to_owned(),
             (Cause::Head, Some(lasts_ms)) => Millis(lasts_ms.unsigned_abs()).to_string(),
             (Cause::TenantAtLimit, _) => "on: the tenant is at its limit".to_owned(),
             (Cause::Head | Cause::Imbalance, _) => "on: uneven tokens or zones".to_owned(),
-        },
-        rule.refusing_after.to_string(),
+        }),
+        Cell::from(rule.refusing_after.to_string()),
     ]
 }
 
@@ -154,39 +175,25 @@ fn least(limits: &[Option<u64>]) -> String {
     least.map_or_else(|| "no limit".to_owned(), u64::to_string)
 }
 
-fn write_instances(out: &mut String, outlook: &Outlook) {
-    let mut heading =
-        vec!["instance".to_owned(), "before".into(), "in memory".into(), "after".into()];
-    let named = |rule: &RuleOutlook| rule.counted == Counted::InMemory;
-    let rules: Vec<_> = outlook.rules.iter().filter(|rule| named(rule)).collect();
-    heading.extend(rules.iter().map(|rule| format!("{} limit", divided(rule.divided))));
-    let mut rows = vec![heading];
+fn write_instances(out: &mut String, outlook: &Outlook, screen: &Screen) {
+    let named = |rule: &&RuleOutlook| rule.counted == Counted::InMemory;
+    let rules: Vec<_> = outlook.rules.iter().filter(named).collect();
+    let heading = |rule: &&RuleOutlook| match rule.divided {
+        Divided::Flat => "flat limit",
+        Divided::Share => "share limit",
+    };
+    let headings = ["instance", "before", "in memory", "after"].into_iter();
+    let mut table = Table::new(headings.chain(rules.iter().map(heading)).map(Column::word));
     for (at, instance) in outlook.instances.iter().enumerate() {
-        let mut row = vec![instance.id.clone()];
         let counts = [instance.before, instance.in_memory_at_join, instance.after];
-        row.extend(counts.map(|count| count.to_string()));
-        row.extend(rules.iter().map(|rule| {
+        let limits = rules.iter().map(|rule| {
             let shown = |limit: Option<u64>| limit.map_or("-".to_owned(), |l| l.to_string());
             format!("{} to {}", shown(rule.limit_before[at]), shown(rule.limit_after[at]))
-        }));
-        rows.push(row);
+        });
+        let numbers = counts.into_iter().map(|count| count.to_string()).chain(limits);
+        table.row(std::iter::once(instance.id.clone()).chain(numbers).map(Cell::from));
     }
-    write_columns(out, &rows);
-}
-
-/// Lines of one width each column, two spaces before each.
-pub(crate) fn write_columns(out: &mut String, rows: &[Vec<String>]) {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (text, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "  {text:<width$}");
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
+    table.print(out, screen);
 }
 
 fn counted(counted: Counted) -> &'static str {

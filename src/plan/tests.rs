@@ -75,9 +75,13 @@ impl Bench {
     }
 
     fn text(&self, counts: &str) -> Result<String, String> {
+        self.told(counts).map(|told| told.text)
+    }
+
+    fn told(&self, counts: &str) -> Result<Told, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let args = self.args(counts);
-        let plan = run(&args);
+        let plan = run(&args, &Screen::FILE);
         runtime.expect("a runtime").block_on(plan).map_err(|error| error.to_string())
     }
 
@@ -273,6 +277,24 @@ fn the_table_says_who_is_refused_and_for_how_long() {
     assert!(text.contains("  ingester-0  2400"), "{text}");
     assert!(text.contains("Tenant b: 10 series; heads"), "{text}");
     assert!(text.contains("no limit"), "{text}");
+}
+
+#[test]
+fn a_plan_is_a_finding_when_the_rule_in_force_refuses() {
+    let check = |flags: &[&str], counts: &str, is_finding: bool| {
+        let bench = Bench::new(3, &["a", "b", "c"], 512).with(&["--to=6"]).with(flags);
+        assert_eq!(bench.told(counts).expect("a plan").is_finding, is_finding, "{flags:?}");
+    };
+    // In memory is still everything when the limit has halved.
+    check(&[], "a,2400,3000", true);
+    check(&[], "a,100,3000", false);
+    let enforced = [
+        "-ingester.owned-series-metrics-enabled",
+        "-ingester.owned-series-limit-enforcement-enabled",
+        "-ingester.series-limit-mode=share",
+    ];
+    check(&enforced, "a,2400,3000", false);
+    check(&enforced, "a,3000,3000", true);
 }
 
 #[test]

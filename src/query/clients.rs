@@ -16,7 +16,7 @@ use crate::admin::CSRF_HEADER;
 use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, path, query_of};
 use crate::clients::Gates;
 use crate::config::{ClientsArgs, ClientsAsk};
-use crate::plan::write_columns;
+use crate::output::{Cell, Column, Screen, Style, Table};
 
 /// How long the instance may take: it waits two seconds for each gate, one after the other twice.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub enum ClientsError {
     TooSlow { addr: String },
     #[error(
         "{addr} has no page of budgets; name the HTTP listener of a freehold with a {gates} \
-         (-target={gates} or all) by --addr"
+         (-target={gates} or all) by --address"
     )]
     NoPage { addr: String, gates: Gates },
     #[error("{addr} refuses with status {status}: {text}")]
@@ -45,15 +45,20 @@ pub enum ClientsError {
     Answer { addr: String, source: serde_json::Error },
 }
 
-/// Asks a running instance and returns what to print.
+/// Asks a running instance and returns what to print where there is no terminal.
 pub async fn run(args: &ClientsArgs) -> Result<String, ClientsError> {
+    shown(args, &Screen::FILE).await
+}
+
+/// The same for a screen.
+pub async fn shown(args: &ClientsArgs, screen: &Screen) -> Result<String, ClientsError> {
     if let Some(kind) = args.kind {
-        return args.ask_for(kind).await;
+        return args.ask_for(kind, screen).await;
     }
     // Whoever has no page of writes has one of queries, or is no gate.
-    match args.ask_for(Gates::Distributors).await {
+    match args.ask_for(Gates::Distributors, screen).await {
         Err(no_writes @ ClientsError::NoPage { .. }) => {
-            match args.ask_for(Gates::QueryFrontends).await {
+            match args.ask_for(Gates::QueryFrontends, screen).await {
                 Err(ClientsError::NoPage { .. }) => Err(no_writes),
                 asked => asked,
             }
@@ -63,20 +68,20 @@ pub async fn run(args: &ClientsArgs) -> Result<String, ClientsError> {
 }
 
 impl ClientsArgs {
-    async fn ask_for(&self, kind: Gates) -> Result<String, ClientsError> {
+    async fn ask_for(&self, kind: Gates, screen: &Screen) -> Result<String, ClientsError> {
         let Self { tenant, json, .. } = self;
         match &self.ask {
             ClientsAsk::Top => {
                 let query = query_of(kind, tenant, None);
                 let (page, text): (ClientsPage, _) = self.get(kind, &query).await?;
                 self.check_on(page.enabled, &page.notes)?;
-                Ok(if *json { text } else { print_top(&page) })
+                Ok(if *json { text } else { print_top(&page, screen) })
             }
             ClientsAsk::Show { client } => {
                 let query = query_of(kind, tenant, Some(client));
                 let (page, text): (ClientPage, _) = self.get(kind, &query).await?;
                 self.check_on(page.enabled, &page.notes)?;
-                Ok(if *json { text } else { print_one(&page) })
+                Ok(if *json { text } else { print_one(&page, screen) })
             }
             ClientsAsk::Reset { client } => {
                 let form = query_of(kind, tenant, Some(client));
@@ -141,7 +146,7 @@ impl ClientsArgs {
     }
 }
 
-fn print_top(page: &ClientsPage) -> String {
+fn print_top(page: &ClientsPage, screen: &Screen) -> String {
     let mut out = String::new();
     if let Some(limit) = &page.limit {
         let _ = writeln!(
@@ -160,17 +165,17 @@ fn print_top(page: &ClientsPage) -> String {
         let _ = writeln!(out, "no answer from {gates}: what they own is missing");
     }
     let rows: Vec<_> = page.tenant_budget.iter().chain(&page.clients).collect();
-    print_rows(&mut out, &rows);
+    print_rows(&mut out, &rows, screen);
     if page.limit.is_some() && page.clients.is_empty() {
         out.push_str("no client owes anything\n");
     }
     out
 }
 
-fn print_one(page: &ClientPage) -> String {
+fn print_one(page: &ClientPage, screen: &Screen) -> String {
     let mut out = String::new();
     print_notes(&mut out, &page.notes);
-    print_rows(&mut out, &Vec::from_iter(&page.budget));
+    print_rows(&mut out, &Vec::from_iter(&page.budget), screen);
     out
 }
 
@@ -196,25 +201,26 @@ fn print_notes(out: &mut String, notes: &[String]) {
     }
 }
 
-fn print_rows(out: &mut String, rows: &[&Row]) {
-    if rows.is_empty() {
-        return;
-    }
-    let heading = ["client", "credit", "burst", "rate", "owner", "leased", "leases"];
-    let mut table = vec![heading.map(str::to_owned).to_vec()];
-    table.extend(rows.iter().map(|row| {
+fn print_rows(out: &mut String, rows: &[&Row], screen: &Screen) {
+    let others = ["credit", "burst", "rate", "owner", "leased", "leases"].map(Column::word);
+    let mut table = Table::new(std::iter::once(Column::text("client")).chain(others));
+    for row in rows {
         let client = if row.client.is_empty() { "(the tenant itself)" } else { &row.client };
-        vec![
-            client.to_owned(),
-            format!("{:.1}", row.credit),
-            row.burst.to_string(),
-            row.rate.to_string(),
-            row.owner.clone(),
-            row.leased.to_string(),
-            row.leases.to_string(),
-        ]
-    }));
-    write_columns(out, &table);
+        table.row([
+            Cell::from(client),
+            // Below one the next request has to wait.
+            Cell::new(
+                if row.credit < 1.0 { Style::Bad } else { Style::Plain },
+                format!("{:.1}", row.credit),
+            ),
+            Cell::from(row.burst.to_string()),
+            Cell::from(row.rate.to_string()),
+            Cell::from(&row.owner),
+            Cell::from(row.leased.to_string()),
+            Cell::from(row.leases.to_string()),
+        ]);
+    }
+    table.print(out, screen);
 }
 
 #[cfg(test)]
@@ -246,7 +252,7 @@ no answer from gate-2 gate-3: what they own is missing
   (the tenant itself)  20.0    20     2.5   gate-1  4       1
   CN=a b               0.2     20     2.5   gate-1  4       1
 ";
-        assert_eq!(print_top(&page), expect);
+        assert_eq!(print_top(&page, &Screen::FILE), expect);
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! `freehold query`: what a running instance holds of a tenant's series, printed for people; and
-//! in `clients` what its distributors keep of budgets.
+//! What a running instance is asked by the commands for people: `freehold query`, what it holds
+//! of a tenant's series; in `clients` what gates keep of budgets; in `ring` who is in the ring; in
+//! `tenants` who has how many series.
 //!
-//! Asks by remote read, so what is printed is what any reader gets. The output is bounded: the
-//! newest samples of the first series, and how many were left out.
+//! A query asks by remote read, so what is printed is what any reader gets. What people see of it
+//! is bounded: the newest samples of the first series, and how many were left out. JSON has all.
 
 pub mod clients;
 mod instance;
+pub mod ring;
+mod series;
+pub mod tenants;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,28 +18,22 @@ use http::{Request, StatusCode, header};
 use http_body_util::Full;
 
 use crate::clock::Clock;
-use crate::config::QueryArgs;
-use crate::go_text::{Float, Rfc3339Ms};
-use crate::labels::{Labels, LabelsBuf, METRIC_NAME};
+use crate::config::{Output, QueryArgs};
+use crate::go_text::Rfc3339Ms;
+use crate::output::Told;
 use crate::server::read::ANSWER_BYTES_MAX;
 use crate::server::tenancy::TENANT_HEADER;
-use crate::wire::histogram::{Count, Histogram};
-use crate::wire::remote_read::{self, Query, ReadSeries, RemoteReadError};
+use crate::wire::remote_read::{self, Query, RemoteReadError};
 use crate::wire::selector::{Selector, SelectorError};
 use crate::wire::timestamp;
 
 pub use instance::InstanceError;
+pub(crate) use instance::read_bearer;
 
 /// Time that is looked at unless told otherwise.
 const SPAN_MS: i64 = 3600 * 1000;
 /// How long the instance may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Series printed; the rest are counted.
-const SERIES_MAX: usize = 50;
-/// Samples printed of a series, the newest.
-const SAMPLES_MAX: usize = 20;
-/// Bits of the value that says that a series ended.
-const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +48,7 @@ pub enum QueryError {
     Instance(#[from] InstanceError),
     #[error("{addr} did not answer within {PATIENCE:?}; ask for fewer series or less time")]
     TooSlow { addr: String },
-    #[error("{addr} has no remote read; name freehold's HTTP listener by --addr")]
+    #[error("{addr} has no remote read; name freehold's HTTP listener by --address")]
     NotFreehold { addr: String },
     #[error("{addr} refuses the query with status {status}: {text}")]
     Refused { addr: String, status: u16, text: String },
@@ -59,10 +56,12 @@ pub enum QueryError {
     UnknownTenant { tenant: String },
     #[error("cannot read the answer of {addr}")]
     Answer { addr: String, source: RemoteReadError },
+    #[error("cannot write the series as JSON")]
+    Json(#[source] serde_json::Error),
 }
 
 /// Asks a running instance and returns what to print.
-pub async fn run(args: &QueryArgs) -> Result<String, QueryError> {
+pub async fn run(args: &QueryArgs) -> Result<Told, QueryError> {
     let selector = Selector::parse(&args.matchers)?;
     let end_ms = match &args.end {
         Some(text) => time("end", text)?,
@@ -77,8 +76,12 @@ pub async fn run(args: &QueryArgs) -> Result<String, QueryError> {
     let answer = args.send("/api/v1/read", "application/x-protobuf", block.into()).await?;
     let series = remote_read::decode_response(&answer, ANSWER_BYTES_MAX);
     let series = series.map_err(|source| args.unread(source))?;
+    let text = match args.output {
+        Output::Json => series::json(&series).map_err(QueryError::Json)?,
+        Output::Table => series::print(&series),
+    };
     if !series.is_empty() {
-        return Ok(print(&series));
+        return Ok(Told::plain(text));
     }
     // A mistaken tenant looks like a tenant without series.
     let form = format!("start={}&end={}&limit=1", seconds(start_ms), seconds(end_ms));
@@ -88,10 +91,11 @@ pub async fn run(args: &QueryArgs) -> Result<String, QueryError> {
         return Err(QueryError::UnknownTenant { tenant: args.tenant.clone() });
     }
     let (start, end) = (Rfc3339Ms(start_ms), Rfc3339Ms(end_ms));
-    Ok(format!(
+    let none = format!(
         "no series of tenant {} match {} from {start} to {end}\n",
         args.tenant, asked.selector
-    ))
+    );
+    Ok(Told::plain(if args.output == Output::Json { text } else { none }))
 }
 
 fn time(flag: &'static str, text: &str) -> Result<i64, QueryError> {
@@ -136,66 +140,4 @@ impl QueryArgs {
     fn unread(&self, source: RemoteReadError) -> QueryError {
         QueryError::Answer { addr: self.addr.clone(), source }
     }
-}
-
-fn print(series: &[ReadSeries]) -> String {
-    let mut out = String::new();
-    for series in &series[..series.len().min(SERIES_MAX)] {
-        print_series(&mut out, series);
-    }
-    if let Some(more) = series.len().checked_sub(SERIES_MAX).filter(|more| *more > 0) {
-        let _ = writeln!(out, "… and {more} more series; narrow the selector to see them");
-    }
-    out
-}
-
-fn print_series(out: &mut String, series: &ReadSeries) {
-    let _ = writeln!(out, "{}", series_text(series.labels.as_labels()));
-    let floats = series.samples.iter().map(|s| (s.timestamp_ms, float_text(s.value)));
-    let histograms = series.histograms.iter().map(|h| (h.timestamp_ms, histogram_text(h)));
-    let mut samples: Vec<_> = floats.chain(histograms).collect();
-    samples.sort_by_key(|(t_ms, _)| *t_ms);
-    let older = samples.len().saturating_sub(SAMPLES_MAX);
-    if older > 0 {
-        let _ = writeln!(out, "  … {older} older");
-    }
-    let shown = samples[older..].iter().map(|(t_ms, value)| (Rfc3339Ms(*t_ms).to_string(), value));
-    let shown: Vec<_> = shown.collect();
-    let width = shown.iter().map(|(time, _)| time.len()).max().unwrap_or(0);
-    for (time, value) in shown {
-        let _ = writeln!(out, "  {time:<width$}  {value}");
-    }
-}
-
-/// `up{job="node"}`, where the metric's name can stand before the braces.
-fn series_text(labels: Labels<'_>) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    match std::str::from_utf8(labels.metric_name()) {
-        Ok(metric) if !metric.is_empty() && metric.chars().all(plain) => {
-            let others = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
-            let others = LabelsBuf::from_pairs(others);
-            if others.as_labels().is_empty() {
-                return metric.to_owned();
-            }
-            format!("{metric}{}", others.as_labels())
-        }
-        _ => labels.to_string(),
-    }
-}
-
-fn float_text(value: f64) -> String {
-    if value.to_bits() == STALE_BITS { "stale".to_owned() } else { Float(value).to_string() }
-}
-
-fn histogram_text(histogram: &Histogram) -> String {
-    if histogram.sum.to_bits() == STALE_BITS {
-        return "stale".to_owned();
-    }
-    let count = match histogram.count {
-        Some(Count::Int(count)) => count.to_string(),
-        Some(Count::Float(count)) => Float(count).to_string(),
-        None => "0".to_owned(),
-    };
-    let (sum, buckets) = (Float(histogram.sum), histogram.bucket_count());
-    format!("histogram count {count}, sum {sum}, {buckets} buckets, schema {}", histogram.schema)
 }

@@ -67,6 +67,19 @@ impl Upstream {
         let answer = self.call(request(method, question, deadline)?).await?;
         only(AnswerStream::new(answer, self.0.message_bytes_max)?).await
     }
+
+    /// The same with headers beside those of every call: a tenant's, for one.
+    pub async fn ask_with(
+        &self,
+        method: &'static str,
+        headers: HeaderMap,
+        question: &[u8],
+        deadline: Duration,
+    ) -> Result<Bytes, AskError> {
+        let mut request = request(method, question, deadline)?;
+        request.headers_mut().extend(headers);
+        only(AnswerStream::new(self.call(request).await?, self.0.message_bytes_max)?).await
+    }
 }
 
 async fn only(mut answers: AnswerStream) -> Result<Bytes, AskError> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -94,37 +94,58 @@ impl PageServer {
             path: path.to_owned(),
             deadline: bounds.deadline,
         };
-        let exchange = self.exchange(path, bounds.body_bytes_max);
+        let exchange = self.fetch(path, bounds.body_bytes_max);
         tokio::time::timeout(bounds.deadline, exchange).await.map_err(late)?
     }
 
-    async fn exchange(&self, path: &str, bytes_max: usize) -> Result<Bytes, PageError> {
-        let origin = || self.origin.clone();
+    async fn fetch(&self, path: &str, bytes_max: usize) -> Result<Bytes, PageError> {
         let request = Request::get(path)
-            .header(header::HOST, self.address.authority())
             .header(header::ACCEPT, "application/json, */*;q=0.1")
-            .body(Empty::<Bytes>::new())
+            .body(Full::default())
             .map_err(|_| PageError::Path { path: path.to_owned() })?;
+        let answer = self.exchange(request, bytes_max).await?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer.into_body()),
+            status => Err(PageError::Status {
+                origin: self.origin.clone(),
+                path: path.to_owned(),
+                status: status.as_u16(),
+            }),
+        }
+    }
+
+    /// Sends a request, whose URI is a path, and gives back the whole answer, whatever its
+    /// status. How long that may take is the caller's to say.
+    pub async fn exchange(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        bytes_max: usize,
+    ) -> Result<Response<Bytes>, PageError> {
+        let origin = || self.origin.clone();
+        let path = request.uri().to_string();
+        let host = HeaderValue::try_from(self.address.authority());
+        let host = host.map_err(|_| PageError::ServerName { origin: origin() })?;
+        request.headers_mut().insert(header::HOST, host);
         let wire = self.dial().await?;
         let failed = |source| PageError::Http { origin: origin(), source };
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(wire)).await.map_err(failed)?;
         let asking = async {
-            let response = sender.send_request(request).await.map_err(failed)?;
-            if response.status() != StatusCode::OK {
-                let status = response.status().as_u16();
-                return Err(PageError::Status { origin: origin(), path: path.to_owned(), status });
-            }
-            let body = Limited::new(response.into_body(), bytes_max).collect().await;
-            let path = || path.to_owned();
-            let cut = |_| PageError::Body { origin: origin(), path: path(), bytes_max };
-            Ok(body.map_err(cut)?.to_bytes())
+            let (head, body) = sender.send_request(request).await.map_err(failed)?.into_parts();
+            let cut = |_| PageError::Body { origin: origin(), path, bytes_max };
+            let body = Limited::new(body, bytes_max).collect().await.map_err(cut)?.to_bytes();
+            Ok(Response::from_parts(head, body))
         };
         let mut asking = std::pin::pin!(asking);
         // The connection ends first only when the server closes it, and then the answer is there.
         tokio::select! {
             answer = asking.as_mut() => answer,
-            _ = connection => asking.await,
+            ended = connection => match asking.await {
+                Err(PageError::Http { origin, source }) => {
+                    Err(PageError::Http { origin, source: ended.err().unwrap_or(source) })
+                }
+                answer => answer,
+            },
         }
     }
 

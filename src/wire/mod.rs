@@ -10,6 +10,7 @@ pub mod histogram;
 pub mod key_value_pair;
 pub mod metric_list;
 pub mod otlp;
+pub mod outgoing;
 pub mod remote_read;
 pub mod remote_write;
 pub mod replica_desc;

@@ -17,6 +17,7 @@ mod cases_b;
 mod cases_e;
 mod cases_r;
 mod chaos;
+mod cli;
 mod client_pages;
 mod cluster;
 mod cortex;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, BytesMut};
 use freehold::app::App;
-use freehold::config::{Config, QueryArgs};
+use freehold::config::{Config, Output, QueryArgs};
 use freehold::query::{self, InstanceError, QueryError};
 use freehold::units::Millis;
 use freehold::wire::proto::{cortexpb, prometheus};
@@ -109,6 +109,7 @@ impl Running {
             matchers: matchers.to_owned(),
             start: None,
             end: Some(((self.now_ms + 60_000) as f64 / 1000.0).to_string()),
+            output: Output::Table,
         }
     }
 }
@@ -254,7 +255,8 @@ async fn what_was_pushed_comes_back_to_the_bit() {
     assert_eq!(exemplar["labels"], json!({"trace_id": "t1"}));
     assert_eq!(exemplar["value"], "0.25");
 
-    let printed = query::run(&running.query("a", "{__name__=~'m|n'}")).await.expect("an answer");
+    let printed =
+        query::run(&running.query("a", "{__name__=~'m|n'}")).await.expect("an answer").text;
     assert!(printed.starts_with("m{a=\"1\"}\n  20"), "{printed}");
     assert!(printed.contains("  stale\n") && printed.contains("  1.5\n"), "{printed}");
     assert!(printed.contains("n\n") && printed.contains("histogram count 3, sum 2.5"), "{printed}");
@@ -323,7 +325,7 @@ async fn series_names_and_values_are_listed_by_all_matchers_for_their_tenant_onl
     assert_eq!(running.get("b", "/api/v1/labels").await.1["data"], json!([]));
     let error = query::run(&running.query("b", "up")).await.expect_err("no such tenant");
     assert!(matches!(error, QueryError::UnknownTenant { .. }), "{error}");
-    let none = query::run(&running.query("a", "down")).await.expect("an answer");
+    let none = query::run(&running.query("a", "down")).await.expect("an answer").text;
     assert!(none.starts_with("no series of tenant a match"), "{none}");
     running.app.stop().await.expect("stops");
 }
