@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             let mut cause = error.source();
@@ -22,26 +22,31 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
+fn run() -> Result<ExitCode, Box<dyn Error>> {
     let command = Command::parse(std::env::args_os())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = match command {
-        Command::Serve(config) => runtime.block_on(serve(*config)),
+        Command::Serve(config) => runtime.block_on(serve(*config)).map(|()| ExitCode::SUCCESS),
         Command::Query(args) => {
             print!("{}", runtime.block_on(query::run(&args))?);
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
         Command::Clients(args) => {
             print!("{}", runtime.block_on(query::clients::run(&args))?);
-            Ok(())
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Explain(args) => {
+            let told = runtime.block_on(query::explain::run(&args))?;
+            print!("{}", told.text);
+            Ok(told.exit_code())
         }
         Command::Plan(args) => {
             print!("{}", runtime.block_on(plan::run(&args))?);
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
         Command::Print(text) => {
             print!("{text}");
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
     };
     // What was asked of us is answered or given up; a read that nobody waits for any more must

@@ -4,6 +4,8 @@
 //! wins), then clap reads what they leave. Clap alone cannot: `-ingester.x` is nine short
 //! flags to it.
 
+mod explain;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -14,6 +16,8 @@ use super::flags::{self, Kind};
 use super::{Config, ConfigError, effective_yaml, load, table};
 use crate::clients::Gates;
 use crate::plan::GrowthArgs;
+
+pub use explain::{ExplainArgs, ExplainOutput};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub enum Command {
     Query(QueryArgs),
     /// Ask a running gate for budgets of a tenant's clients.
     Clients(ClientsArgs),
+    /// Ask a running instance why a series is taken or refused.
+    Explain(ExplainArgs),
     /// Tell what another number of ingesters would do to tenants' limits.
     Plan(Box<PlanArgs>),
 }
@@ -145,6 +151,7 @@ impl Command {
             }
             Some(("query", given)) => Ok(Self::Query(query_args(given))),
             Some(("clients", given)) => Ok(Self::Clients(clients_args(given))),
+            Some(("explain", given)) => Ok(Self::Explain(explain::args(given))),
             Some(("plan", given)) => Ok(Self::Plan(Box::new(plan_args(given)?))),
             _ => Ok(Self::Serve(Box::new(load::load(&settings(&matches)?)?))),
         }
@@ -332,6 +339,7 @@ fn clap_command() -> clap::Command {
         .subcommand(check_config_command())
         .subcommand(query_command())
         .subcommand(clients_command())
+        .subcommand(explain::command())
         .subcommand(plan_command())
         .next_help_heading("General")
         .arg(config_file_arg());

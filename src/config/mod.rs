@@ -36,7 +36,9 @@ use crate::tenant::{TenantId, TenantIdError};
 use crate::units::Millis;
 use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
-pub use command::{ClientsArgs, ClientsAsk, Command, PlanArgs, PlanFormat, QueryArgs};
+pub use command::{
+    ClientsArgs, ClientsAsk, Command, ExplainArgs, ExplainOutput, PlanArgs, PlanFormat, QueryArgs,
+};
 pub(crate) use document::differing;
 pub use document::{diff_yaml, effective_yaml, reference_markdown};
 pub use flags::{Flag, Group};

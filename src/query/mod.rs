@@ -5,6 +5,7 @@
 //! newest samples of the first series, and how many were left out.
 
 pub mod clients;
+pub mod explain;
 mod instance;
 
 use std::fmt::Write as _;

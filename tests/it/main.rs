@@ -22,6 +22,7 @@ mod cluster;
 mod cortex;
 mod distributor_answers;
 mod distributors;
+mod explain;
 mod fan_out;
 mod faults;
 mod flood;
