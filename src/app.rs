@@ -313,6 +313,7 @@ impl App {
         };
         pages.add(|site| admin::ingester_router(&sources, site));
         pages.add_ours(|site| admin::own_router(sources.clone(), site));
+        pages.add_explain(&config, &overrides, (Some(&ingester), distributor.as_ref()), clock);
         gossip.add_page(&mut pages);
         let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
         pages.add_landing(&config, admin_address);

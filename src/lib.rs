@@ -51,6 +51,7 @@ pub mod tls;
 pub mod upstream;
 
 pub mod distributor;
+pub mod explain;
 pub mod frontend;
 pub mod ingester;
 

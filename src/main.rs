@@ -59,6 +59,7 @@ async fn carry_out(command: Command, screen: &Screen) -> Result<Told, Box<dyn Er
         Command::Manual { directory } => Told::plain(write_manual(&directory)?),
         Command::Query(args) => query::run(&args).await?,
         Command::Clients(args) => Told::plain(query::clients::shown(&args, screen).await?),
+        Command::Explain(args) => query::explain::run(&args, screen).await?,
         Command::Ring(args) => query::ring::run(&args, screen).await?,
         Command::Tenants(args) => query::tenants::run(&args, screen).await?,
         Command::Plan(args) => plan::run(&args, screen).await?,

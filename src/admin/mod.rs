@@ -13,6 +13,7 @@ pub mod access;
 mod answer;
 pub mod clients;
 pub mod config;
+pub mod explain;
 pub mod ha_tracker;
 mod index;
 pub mod landing;

@@ -12,7 +12,12 @@ use super::certificates::Certificates;
 use crate::admin;
 use crate::admin::Site;
 use crate::admin::access::Access;
+use crate::clock::Clock;
 use crate::config::Config;
+use crate::distributor::Distributor;
+use crate::explain::Explainer;
+use crate::ingester::Ingester;
+use crate::limits::Overrides;
 use crate::server::drain::Drain;
 use crate::server::http::{self, ShellCalls};
 use crate::server::listen::Listener;
@@ -45,6 +50,23 @@ impl Pages {
     pub(super) fn add_ours(&mut self, make: impl FnOnce(&Site) -> Router) {
         let page = make(&self.admin_site);
         self.admin = std::mem::take(&mut self.admin).merge(page);
+    }
+
+    /// The page that replays decisions of the services that there are.
+    pub(super) fn add_explain(
+        &mut self,
+        config: &Config,
+        overrides: &Arc<Overrides>,
+        (ingester, distributor): (Option<&Arc<Ingester>>, Option<&Arc<Distributor>>),
+        clock: Clock,
+    ) {
+        let explainer = Arc::new(Explainer::new(
+            ingester.cloned(),
+            distributor.cloned(),
+            Arc::clone(overrides),
+            config.name_validation_scheme,
+        ));
+        self.add_ours(|site| admin::explain::router(explainer, clock, site));
     }
 
     /// What is no page.

@@ -143,6 +143,7 @@ impl QueryGate {
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
         let ready = gossip.noted(readiness(member.as_ref(), clock));
+        pages.add_explain(&config, &overrides, (None, None), clock);
         gossip.add_page(&mut pages);
         pages.add_to_http(queries::router(query_edge(&config, &frontend, &room)?));
         let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;

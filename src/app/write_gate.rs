@@ -134,6 +134,7 @@ impl WriteGate {
         }
         let ring = ingesters.as_ref().map(|ingesters| Arc::clone(ingesters.ring()));
         let ready = gossip.noted(readiness(member.as_ref(), ring, clock));
+        pages.add_explain(&config, &overrides, (None, Some(&distributor)), clock);
         gossip.add_page(&mut pages);
         let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
         pages.add_landings(&config, admin_address);

@@ -37,7 +37,7 @@ use crate::units::Millis;
 use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
 pub use command::{
-    AskedArgs, ClientsArgs, ClientsAsk, Command, LoadArgs, LoadTo, Output, PlanArgs, QueryArgs,
+    AskedArgs, ClientsArgs, ClientsAsk, Command, ExplainArgs, LoadArgs, LoadTo, Output, PlanArgs, QueryArgs,
     RingArgs, RingAsk, TenantsArgs, write_manual,
 };
 pub(crate) use document::differing;

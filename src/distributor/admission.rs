@@ -89,6 +89,11 @@ impl Admission {
         Err(refused)
     }
 
+    /// Which limit a further request would pass, if one.
+    pub fn overload(&self, client_requests: u64) -> Option<Overload> {
+        self.limit_passed(self.in_flight.load(Ordering::Relaxed) + 1, client_requests)
+    }
+
     fn limit_passed(&self, in_flight: u64, client_requests: u64) -> Option<Overload> {
         let limits = &self.limits;
         let max = limits.max_inflight_push_requests;

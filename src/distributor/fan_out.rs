@@ -15,7 +15,11 @@
 mod scratch;
 mod subrings;
 
-use crate::ring::{AssignError, Batch, Operation, Placement, Quorum, QuorumError, RingSnapshot};
+use std::sync::Arc;
+
+use crate::ring::{
+    AssignError, Batch, Operation, Placement, Quorum, QuorumError, RingSnapshot, Subring,
+};
 use crate::upstream::ingesters::{Awaited, Contents, Ingesters, Pushing};
 use crate::wire::batch::{BatchSource, write_batch};
 
@@ -31,6 +35,23 @@ pub struct FanOut {
     op: Operation,
     subrings: Subrings,
     scratch: ScratchPool,
+}
+
+/// Where a tenant's series are placed.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// `None` is the whole ring.
+    pub subring: Option<Arc<Subring>>,
+    pub op: Operation,
+}
+
+impl Place {
+    pub fn placement<'a>(&'a self, ring: &'a RingSnapshot) -> Placement<'a> {
+        match &self.subring {
+            Some(subring) => subring.placement(),
+            None => ring.placement(),
+        }
+    }
 }
 
 /// Why a request is not stored. The texts are Cortex's.
@@ -82,20 +103,20 @@ impl FanOut {
         ring: &RingSnapshot,
         shard_size: i64,
     ) -> Result<Awaited, FanOutError> {
-        let subring = match self.sharding {
-            ShardingStrategy::Default => None,
-            ShardingStrategy::ShuffleSharding => {
-                self.subrings.get(ring, pushing.tenant, shard_size)
-            }
-        };
-        let place = match &subring {
-            Some(subring) => subring.placement(),
-            None => ring.placement(),
-        };
+        let place = self.place(ring, pushing.tenant, shard_size);
         let mut scratch = self.scratch.take();
-        let awaited = self.send_to(&place, pushing, prepared, &mut scratch);
+        let awaited = self.send_to(&place.placement(ring), pushing, prepared, &mut scratch);
         self.scratch.put(scratch);
         awaited
+    }
+
+    /// Where a tenant's series are placed, and what for.
+    pub fn place(&self, ring: &RingSnapshot, tenant: &str, shard_size: i64) -> Place {
+        let subring = match self.sharding {
+            ShardingStrategy::Default => None,
+            ShardingStrategy::ShuffleSharding => self.subrings.get(ring, tenant, shard_size),
+        };
+        Place { subring, op: self.op }
     }
 
     fn send_to(

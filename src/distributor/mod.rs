@@ -14,6 +14,7 @@ mod config;
 mod counters;
 pub mod fan_out;
 pub mod ha;
+pub mod inspect;
 pub mod prepare;
 mod prepared;
 mod rates;
@@ -44,7 +45,7 @@ use crate::upstream::distributor::Answer as UpstreamAnswer;
 use admission::Admission;
 use counters::{Requests, TenantCounters, Tenants};
 use ha::{HaRequest, HaTracker};
-use prepare::{HaSeries, PrepareError, Scratch, Treatment, prepare, without_histograms};
+use prepare::{HaSeries, PrepareError, Replicas, Scratch, Treatment, prepare, without_histograms};
 use rates::{Account, Charges, ClientVerdict, Rates};
 use refusal_log::{Kind, Refusal, RefusalLog, Sender};
 use sink::{Outgoing, Sent};
@@ -56,7 +57,7 @@ pub use config::{
 };
 pub use counters::RequestKind;
 pub use prepared::{Counts, Discarded, HistogramRule, Item, ItemKind, Prepared};
-pub use rates::{Peers, Refused};
+pub use rates::{Peers, RateView, Refused};
 pub use received::{Form, Received, RoomFor, Unreadable};
 pub use replicas::Dropped;
 pub use sink::{LocalPush, RingSink, Sink, SinkError};
@@ -300,16 +301,9 @@ impl Distributor {
         body: &'a [u8],
         counters: &TenantCounters,
     ) -> Result<Prepared<'a>, PushError> {
-        let placement = match self.config.shard_by_all_labels {
-            true => Placement::ByAllLabels,
-            false => Placement::ByMetric,
-        };
         let Account { tenant, limits, now, .. } = account;
         let judge = |series: HaSeries<'_>| self.ha.judge(tenant, request, series);
-        let replicas = request.replicas(limits, &judge);
-        let (id, names) = (tenant.as_str(), self.names);
-        let is_placed = self.sink.places();
-        let treatment = Treatment { tenant: id, limits, names, placement, is_placed, replicas };
+        let treatment = self.treatment(account, request.replicas(limits, &judge));
         let prepared = SCRATCH.with_borrow_mut(|scratch| {
             let prepared = prepare(body, &treatment, scratch, now.unix_ms);
             if matches!(request, HaRequest::Mixed(_)) {
@@ -323,6 +317,16 @@ impl Distributor {
             Err(error) => counters.discarded(error.discarded()),
         }
         Ok(prepared?)
+    }
+
+    fn treatment<'a>(&self, account: Account<'a>, replicas: Replicas<'a>) -> Treatment<'a> {
+        let placement = match self.config.shard_by_all_labels {
+            true => Placement::ByAllLabels,
+            false => Placement::ByMetric,
+        };
+        let Account { tenant, limits, .. } = account;
+        let (tenant, names, is_placed) = (tenant.as_str(), self.names, self.sink.places());
+        Treatment { tenant, limits, names, placement, is_placed, replicas }
     }
 
     async fn charge(

@@ -20,7 +20,7 @@ use crate::clock::Now;
 use crate::distributor::prepared::Counts;
 use crate::exposition::Families;
 use crate::limits::{IngestionRateStrategy, Limits, Snapshot};
-use crate::ratelimit::{BucketView, Charge, Items, OverRate, Strategy, TenantLimiter};
+use crate::ratelimit::{BucketView, Budget, Charge, Items, OverRate, Strategy, TenantLimiter};
 use crate::ring::Ring;
 use crate::tenant::{ClientId, TenantId};
 
@@ -75,6 +75,21 @@ pub struct Refused {
     pub over: OverRate,
     /// The budget could not be looked at: it is no fault of the sender's.
     pub is_unknown: bool,
+}
+
+/// A tenant's main rate as this instance applies it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateView {
+    /// As configured, before the strategy made it this instance's.
+    pub configured: f64,
+    pub strategy: Strategy,
+    /// One budget over all distributors, which its owner keeps: neither of the next two counts.
+    pub is_leased: bool,
+    /// Distributors that share the rate; 0 while their ring is not known.
+    pub healthy: usize,
+    pub budget: Budget,
+    /// As it stands; `None` before the tenant's first request, when it is full.
+    pub bucket: Option<BucketView>,
 }
 
 /// What a client's budget says of a request.
@@ -260,6 +275,26 @@ impl Rates {
         if let Some(charge) = charges.histograms {
             self.histograms.give_back(tenant, charge, now_ns);
         }
+    }
+
+    /// The tenant's main rate, and how its bucket stands.
+    pub fn of(&self, account: Account<'_>) -> RateView {
+        let limits = account.limits;
+        let (configured, burst) = (limits.ingestion_rate, limits.ingestion_burst_size);
+        let healthy = self.healthy();
+        RateView {
+            configured,
+            strategy: account.strategy,
+            is_leased: account.is_leased && self.shared.is_some(),
+            healthy,
+            budget: account.strategy.budget(configured, burst, healthy),
+            bucket: self.view(account.tenant, account.now),
+        }
+    }
+
+    /// Whether a client that is named would be charged too.
+    pub fn limits_clients(&self, account: Account<'_>) -> bool {
+        self.shared.is_some() && shared::client_terms(account.limits).is_some()
     }
 
     /// The tenant's main bucket as it stands; `None` before its first request.

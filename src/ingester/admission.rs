@@ -38,14 +38,20 @@ impl Admission {
         let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         let permit = Permit(Arc::clone(&self.in_flight));
         self.peak.note(in_flight);
+        match self.overload(in_flight, limits) {
+            Some(overload) => Err(overload),
+            None => Ok(permit),
+        }
+    }
+
+    /// Which limit is passed with so many pushes in flight, if one is.
+    pub fn overload(&self, in_flight: u64, limits: &InstanceLimits) -> Option<Overload> {
         let max = limits.max_inflight_push_requests;
         if max > 0 && in_flight > max {
-            return Err(Overload::InFlight);
+            return Some(Overload::InFlight);
         }
-        if limits.max_ingestion_rate > 0.0 && self.rate.rate() >= limits.max_ingestion_rate {
-            return Err(Overload::Rate);
-        }
-        Ok(permit)
+        let max = limits.max_ingestion_rate;
+        (max > 0.0 && self.rate.rate() >= max).then_some(Overload::Rate)
     }
 
     /// Counts what a push stored: samples, histograms and metadata.

@@ -171,13 +171,7 @@ impl Push<'_> {
         scratch: &mut Scratch,
     ) -> Result<Result<Admitted, Refusal>, PushError> {
         let labels = row.series.labels(self.body, &scratch.arena);
-        if labels.is_empty() {
-            return Err(self.whole("empty labelset: invalid sample"));
-        }
-        let metric = labels.metric_name();
-        if metric.is_empty() {
-            return Err(self.whole("no metric name label"));
-        }
+        let metric = texts::check_labels(labels).map_err(|text| self.whole(text))?;
         let sets = &self.standing.limits.limits_per_label_set;
         matching_sets(sets, row, self.body, &scratch.arena, &mut scratch.label_sets);
         let new = NewSeries {

@@ -19,6 +19,7 @@ pub mod counters;
 pub mod following;
 pub mod forward;
 mod gate;
+pub mod inspect;
 mod judge;
 pub mod metadata;
 pub mod metrics;
@@ -362,17 +363,23 @@ impl Ingester {
         if let Some(visit) = self.tenants.visit(id) {
             return Ok(visit);
         }
+        self.check_active(id)?;
+        let made = self.tenants.enter(id, limits.max_tenants, || self.make_tenant(id));
+        made.map_err(|TooManyTenants| {
+            self.counters.refused_tenants.add(1);
+            texts::too_many_tenants(id)
+        })
+    }
+
+    /// Only who is ACTIVE makes tenants.
+    fn check_active(&self, id: &TenantId) -> Result<(), PushError> {
         let state = InstanceState::from_number(self.ring_state.load(Ordering::Acquire));
         let state = state.unwrap_or(InstanceState::Pending);
-        if state != InstanceState::Active {
-            let text = texts::not_active(state);
-            return Err(PushError::Whole { text: texts::of_tenant(id, &text) });
+        if state == InstanceState::Active {
+            return Ok(());
         }
-        let made = self.tenants.enter(id, limits.max_tenants, || self.make_tenant(id));
-        made.map_err(|error: TooManyTenants| {
-            self.counters.refused_tenants.add(1);
-            PushError::Whole { text: texts::of_tenant(id, &error) }
-        })
+        let text = texts::not_active(state);
+        Err(PushError::Whole { text: texts::of_tenant(id, &text) })
     }
 
     /// An empty tenant that stands as ring and limits have it now.

@@ -7,6 +7,7 @@
 use crate::clock::Now;
 use crate::ingester::config::CheckIngestionLimits;
 use crate::ingester::counters::{DiscardReason, MetadataReason};
+use crate::ingester::inspect::TenantRate;
 use crate::ingester::push::{Push, Request};
 use crate::ingester::standing::Standing;
 use crate::ingester::{Ingester, PushError};
@@ -106,6 +107,22 @@ impl Ingester {
         if let Some(charge) = charges.histograms {
             self.histogram_limiter.give_back(id, charge, now.steady_ns);
         }
+    }
+
+    /// The tenant's rate as pushes are charged to it here, if they are.
+    pub(super) fn tenant_rate(
+        &self,
+        id: &TenantId,
+        standing: &Standing,
+        charged_by: ChargedBy,
+        now: Now,
+    ) -> Option<TenantRate> {
+        let check = self.check(standing, charged_by);
+        let limits = &standing.limits;
+        (check != Check::None).then(|| TenantRate {
+            budget: check.budget(limits.ingestion_rate, limits.ingestion_burst_size),
+            bucket: self.limiter.view(id, now.steady_ns),
+        })
     }
 
     fn check(&self, standing: &Standing, charged_by: ChargedBy) -> Check {

@@ -131,7 +131,7 @@ impl Tenants {
         if let Some(visit) = map.get(id).and_then(Visit::enter) {
             return Ok(visit);
         }
-        if max > 0 && map.len() as u64 >= max {
+        if is_full(map.len(), max) {
             return Err(TooManyTenants);
         }
         let tenant = Arc::new(make());
@@ -160,6 +160,11 @@ impl Tenants {
         self.map.read().expect("no panic under this lock").len()
     }
 
+    /// Whether no further tenant may come. `max` of 0 is no limit.
+    pub fn is_full(&self, max: u64) -> bool {
+        is_full(self.len(), max)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -174,4 +179,8 @@ impl Tenants {
         map.remove(&tenant.id);
         true
     }
+}
+
+fn is_full(len: usize, max: u64) -> bool {
+    max > 0 && len as u64 >= max
 }

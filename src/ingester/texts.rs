@@ -4,7 +4,10 @@
 use std::fmt::Display;
 
 use crate::go_text::Rfc3339Ms;
+use crate::ingester::PushError;
 use crate::ingester::standing::Standing;
+use crate::ingester::tenants::TooManyTenants;
+use crate::labels::Labels;
 use crate::limits::{Counts, LimitInForce, LocalLimit, Numbers, Refusal as Text, RefusalKind};
 use crate::ring::model::InstanceState;
 use crate::series::{Basis, Decided, InForce, Refusal};
@@ -15,6 +18,8 @@ pub const STOPPING: &str = "ingester stopping";
 /// A refusal that the rest of a listing may take back.
 pub const STILL_LISTED: &str = "at the tenant's series limit while its series are still being \
      listed: try again";
+const EMPTY_LABELS: &str = "empty labelset: invalid sample";
+const NO_METRIC_NAME: &str = "no metric name label";
 pub const EXEMPLAR_WITHOUT_SERIES: &str =
     "exemplars not ingested because series not already present";
 pub const EXEMPLAR_TOO_LONG: &str =
@@ -25,6 +30,19 @@ pub fn not_active(state: InstanceState) -> String {
     format!(
         "cannot create a new TSDB while the ingester is not in active state (current state: {state})"
     )
+}
+
+/// The metric's name of labels that a new series can have; without, the whole push is refused.
+pub fn check_labels(labels: Labels<'_>) -> Result<&[u8], &'static str> {
+    match labels.metric_name() {
+        _ if labels.is_empty() => Err(EMPTY_LABELS),
+        [] => Err(NO_METRIC_NAME),
+        metric => Ok(metric),
+    }
+}
+
+pub fn too_many_tenants(tenant: &TenantId) -> PushError {
+    PushError::Whole { text: of_tenant(tenant, &TooManyTenants) }
 }
 
 /// An error in the name of its tenant.

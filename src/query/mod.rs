@@ -6,6 +6,7 @@
 //! is bounded: the newest samples of the first series, and how many were left out. JSON has all.
 
 pub mod clients;
+pub mod explain;
 mod instance;
 pub mod ring;
 mod series;

@@ -50,7 +50,7 @@ pub use self::ownership::{OwnView, Owned, UnknownOwnership};
 pub use self::quorum::{Failure, Quorum, QuorumError};
 pub use self::shuffle::{ShardRule, Subring, TenantView};
 pub use self::snapshot::{Fingerprint, Health, Member, Placement, RingSettings, RingSnapshot};
-pub use self::walk::{GetError, Operation, ReplicaSet, Walker};
+pub use self::walk::{Choice, End, GetError, Operation, ReplicaSet, Step, Walker};
 
 /// Holds the snapshot in force.
 #[derive(Debug)]

@@ -257,33 +257,49 @@ impl<'a> Walker<'a> {
 
     /// The walk of every key that leads to `start`.
     pub fn walk_from(&mut self, start: Position) -> &[MemberIndex] {
+        self.walk_watched(start, |_| {});
+        &self.found
+    }
+
+    /// The same walk, which shows each step as it is made; `seen` decides nothing.
+    pub fn walk_watched(&mut self, start: Position, mut seen: impl FnMut(Step)) -> End {
         self.begin_turn();
         let owners = self.layout.circle.owners();
         let mut index = start.index();
         // One full turn at the most.
         for step in 1..=owners.len() {
             if step % STEPS_PER_CHECK == 0 && !self.can_find_more() {
-                break;
+                return End::NobodyElse;
             }
-            let member = owners[index];
+            let (position, member) = (Position(index as u32), owners[index]);
             index = if index + 1 == owners.len() { 0 } else { index + 1 };
             if self.taken_in_turn[member.index()] == self.turn {
+                seen(Step { position, member, choice: Choice::TakenBefore });
                 continue;
             }
             let Seating { zone, state } = self.layout.seating(member);
             if !self.seats.admit(zone) {
+                seen(Step { position, member, choice: Choice::ZoneFull });
                 continue;
             }
             self.taken_in_turn[member.index()] = self.turn;
             self.found.push(member);
             self.found_by_zone[zone as usize] += 1;
-            if !self.op.extends(state) {
+            let extends = self.op.extends(state);
+            if !extends {
                 self.seats.come(zone);
             }
+            let choice = if extends { Choice::TakenExtending } else { Choice::Taken };
+            seen(Step { position, member, choice });
             if self.seats.are_taken() {
-                break;
+                return End::Full;
             }
         }
+        End::FullTurn
+    }
+
+    /// Whom the last walk took, in its order.
+    pub fn found(&self) -> &[MemberIndex] {
         &self.found
     }
 
@@ -332,6 +348,38 @@ impl<'a> Walker<'a> {
         let zones = self.layout.owners_by_zone.iter().zip(&self.found_by_zone);
         (0..).zip(zones).any(|(zone, (owners, found))| found < owners && self.seats.admit(zone))
     }
+}
+
+/// One position that a walk looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub position: Position,
+    pub member: MemberIndex,
+    pub choice: Choice,
+}
+
+/// What a walk makes of a member that it meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// It is in the set, and uses up a seat.
+    Taken,
+    /// It is in the set, but its state extends that: somebody stands in for it further on.
+    TakenExtending,
+    /// It is in the set already, by a token before this one.
+    TakenBefore,
+    /// Its zone has given all that it may.
+    ZoneFull,
+}
+
+/// Why a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All seats are taken.
+    Full,
+    /// Every token has been looked at.
+    FullTurn,
+    /// Nobody is left who could still be taken.
+    NobodyElse,
 }
 
 /// Who to send a key to.

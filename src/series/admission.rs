@@ -30,21 +30,23 @@ impl SeriesStore {
         // Reserved last, so that a series refused by its tenant's limits never takes another
         // tenant's place, not even for a moment.
         if !self.totals.reserve(owned, rules.basis, rules.instance_series_max) {
-            return Err(self.instance_refusal(rules));
+            return Err(Refusal::Instance(self.instance_decided(rules)));
         }
         Ok(owned)
     }
 
-    fn check_instance(&self, rules: &Rules) -> Result<(), Refusal> {
-        if self.totals.count().by(rules.basis) < rules.instance_series_max {
-            return Ok(());
+    pub(super) fn check_instance(&self, rules: &Rules) -> Result<(), Refusal> {
+        let decided = self.instance_decided(rules);
+        match decided.count.by(rules.basis) < decided.limit.max {
+            true => Ok(()),
+            false => Err(Refusal::Instance(decided)),
         }
-        Err(self.instance_refusal(rules))
     }
 
-    fn instance_refusal(&self, rules: &Rules) -> Refusal {
+    /// The numbers of the limit over all tenants.
+    pub(super) fn instance_decided(&self, rules: &Rules) -> Decided {
         let limit = Limit { max: rules.instance_series_max, in_force: InForce::Flat };
-        Refusal::Instance(Decided { count: self.totals.count(), basis: rules.basis, limit })
+        Decided { count: self.totals.count(), basis: rules.basis, limit }
     }
 
     pub(super) fn check_rules(&self, rules: &Rules, now: Tick) -> CheckRules {

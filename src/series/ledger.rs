@@ -16,7 +16,7 @@ use super::in_force::{Limit, LimitName, LimitsInForce, UNLIMITED};
 use super::intern::Slot;
 use super::last::{KindRule, Tick};
 use super::layout::Prefix;
-use super::refusal::{Basis, Decided, NewSeries, Refusal};
+use super::refusal::{Basis, Check, Decided, NewSeries, Refusal};
 use super::stripe::{Generations, Partial};
 use crate::keys::{KeySet, RingKey};
 
@@ -162,47 +162,60 @@ impl Ledger {
         kind: Kind,
         rules: CheckRules,
     ) -> Result<(), Refusal> {
-        decide(
-            self.at_least_loaded(),
-            self.limit(LimitName::Series, rules.basis, rules.now),
-            rules,
-        )
-        .map_err(Refusal::Series)?;
+        self.checks(new, kind, rules, Check::verdict)
+    }
+
+    /// Shows each check that a creation has to pass, in their order, up to the first to which
+    /// `judge` says no: the decision and its replay are this one list.
+    pub(super) fn checks(
+        &self,
+        new: &NewSeries<'_>,
+        kind: Kind,
+        rules: CheckRules,
+        mut judge: impl FnMut(Check) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let check = |name, count| {
+            let limit = self.limit(name, rules.basis, rules.now);
+            Check { name, decided: Decided { count, basis: rules.basis, limit } }
+        };
+        judge(check(LimitName::Series, self.at_least_loaded()))?;
         if kind == Kind::NativeHistogram || rules.kinds == KindRule::AtWake {
-            self.check_native_histogram(rules)?;
+            let count = self.native_histograms_checked(rules);
+            judge(check(LimitName::NativeHistogramSeries, count))?;
         }
         if let Some(metrics) = &self.metrics
             && metrics.known()
             && !new.metric_exempt
+            && self.limit(LimitName::PerMetric, rules.basis, rules.now).max != UNLIMITED
         {
-            let limit = self.limit(LimitName::PerMetric, rules.basis, rules.now);
-            if limit.max != UNLIMITED {
-                decide(metrics.names.count_of(new.metric), limit, rules)
-                    .map_err(Refusal::Metric)?;
-            }
+            judge(check(LimitName::PerMetric, metrics.names.count_of(new.metric)))?;
         }
         if let Some(sets) = &self.label_sets
             && sets.combinations.known()
             && sets.configured == new.label_sets_generation
         {
             for &index in new.label_sets {
-                let limit = self.limit(LimitName::LabelSet(index), rules.basis, rules.now);
                 let count = sets.counts.get(usize::from(index)).copied().unwrap_or_default();
-                decide(count, limit, rules)
-                    .map_err(|decided| Refusal::LabelSet { index, decided })?;
+                judge(check(LimitName::LabelSet(index), count))?;
             }
         }
         Ok(())
     }
 
     pub(super) fn check_native_histogram(&self, rules: CheckRules) -> Result<(), Refusal> {
+        let count = self.native_histograms_checked(rules);
+        let limit = self.limit(LimitName::NativeHistogramSeries, rules.basis, rules.now);
+        let decided = Decided { count, basis: rules.basis, limit };
+        Check { name: LimitName::NativeHistogramSeries, decided }.verdict()
+    }
+
+    fn native_histograms_checked(&self, rules: CheckRules) -> Count {
         let mut count = self.native_histogram;
         if rules.kinds == KindRule::AtWake {
             // Cortex knows active ones only, and compares those.
             count.in_memory = rules.active_native_histogram;
         }
-        let limit = self.limit(LimitName::NativeHistogramSeries, rules.basis, rules.now);
-        decide(count, limit, rules).map_err(Refusal::NativeHistogramSeries)
+        count
     }
 
     /// Where the tenant's series check would differ with enforcement on.
@@ -477,11 +490,4 @@ impl Ledger {
         self.next_generation += 1;
         generation
     }
-}
-
-fn decide(count: Count, limit: Limit, rules: CheckRules) -> Result<(), Decided> {
-    if count.by(rules.basis) < limit.max {
-        return Ok(());
-    }
-    Err(Decided { count, basis: rules.basis, limit })
 }

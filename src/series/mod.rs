@@ -29,6 +29,7 @@ mod batch;
 pub mod head;
 mod in_force;
 mod index;
+mod inspect;
 mod intern;
 mod last;
 mod layout;
@@ -46,11 +47,12 @@ mod tests;
 
 pub use batch::{Batch, Item, Kind, Order, Slow, Verdict};
 pub use in_force::{InForce, Limit, LimitName, LocalLimits, UNLIMITED};
+pub use inspect::Inspected;
 pub use last::{KindRule, Tick};
 pub use layout::STRIPE_SERIES_MAX;
 pub use ledger::{Count, View};
 pub use passes::Progress;
-pub use refusal::{Basis, Decided, NewSeries, Refusal};
+pub use refusal::{Basis, Check, Decided, NewSeries, Refusal};
 pub use stripe::{Candidate, Fate};
 pub use totals::{Counts, Totals};
 

@@ -1,6 +1,6 @@
 //! What a creation brings to the limits, and the numbers of the limit that refuses it.
 
-use super::in_force::Limit;
+use super::in_force::{Limit, LimitName};
 use super::ledger::Count;
 use crate::keys::RingKey;
 
@@ -35,6 +35,33 @@ pub struct Decided {
     pub count: Count,
     pub basis: Basis,
     pub limit: Limit,
+}
+
+/// One limit that a creation is held against, with the numbers that decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: LimitName,
+    pub decided: Decided,
+}
+
+impl Check {
+    pub fn passes(&self) -> bool {
+        self.decided.count.by(self.decided.basis) < self.decided.limit.max
+    }
+
+    /// The refusal that it is, if it does not pass.
+    pub fn verdict(self) -> Result<(), Refusal> {
+        if self.passes() {
+            return Ok(());
+        }
+        let decided = self.decided;
+        Err(match self.name {
+            LimitName::Series => Refusal::Series(decided),
+            LimitName::NativeHistogramSeries => Refusal::NativeHistogramSeries(decided),
+            LimitName::PerMetric => Refusal::Metric(decided),
+            LimitName::LabelSet(index) => Refusal::LabelSet { index, decided },
+        })
+    }
 }
 
 /// Why a new series, or a float series that turns into a native histogram, is refused.

@@ -27,6 +27,7 @@ mod cursor;
 mod writer;
 
 pub use cursor::DecodeError;
+pub use writer::request_of_one;
 
 /// Generated protobuf types, included here and nowhere else.
 pub mod proto {

@@ -3,6 +3,24 @@
 use super::cursor::{BYTES, FIXED64};
 use super::write_request::Sample;
 
+/// A write request of one series with one sample, its labels as they are given.
+pub fn request_of_one<'a>(
+    labels: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    sample: Sample,
+) -> Vec<u8> {
+    let mut series = Vec::new();
+    for (name, value) in labels {
+        let mut label = Vec::new();
+        push_counted(&mut label, 1, name);
+        push_counted(&mut label, 2, value);
+        push_counted(&mut series, 1, &label);
+    }
+    push_sample(&mut series, sample);
+    let mut request = Vec::new();
+    push_counted(&mut request, 1, &series);
+    request
+}
+
 /// Appends a sample as field 2 of a series.
 pub(super) fn push_sample(out: &mut Vec<u8>, sample: Sample) {
     let integers = [(2, sample.timestamp_ms), (3, sample.start_timestamp_ms)];

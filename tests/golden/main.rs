@@ -6,6 +6,7 @@ mod active_series;
 mod distributor_errors;
 mod errors;
 mod ewma;
+mod explain;
 mod limits;
 mod rate_limiter;
 mod ring_walk;

@@ -23,6 +23,7 @@ mod cluster;
 mod cortex;
 mod distributor_answers;
 mod distributors;
+mod explain;
 mod fan_out;
 mod faults;
 mod flood;

@@ -6,6 +6,7 @@
 
 mod check_config;
 mod clients;
+mod explain;
 mod generated;
 mod go_rules;
 mod load;
@@ -25,6 +26,7 @@ use super::{Config, ConfigError, load as loading};
 use crate::output::EXIT_CODES;
 
 pub use clients::{ClientsArgs, ClientsAsk};
+pub use explain::ExplainArgs;
 pub use generated::write_manual;
 pub use load::{LoadArgs, LoadTo};
 pub use options::{AskedArgs, Output};
@@ -46,6 +48,8 @@ pub enum Command {
     Query(QueryArgs),
     /// Ask a running gate for budgets of a tenant's clients.
     Clients(ClientsArgs),
+    /// Ask a running instance why a series is taken or refused.
+    Explain(ExplainArgs),
     /// Show the members of a ring, or take one out of it.
     Ring(RingArgs),
     /// Ask a running instance for its tenants.
@@ -80,6 +84,7 @@ impl Command {
             Some((check_config::NAME, given)) => Ok(Self::Print(check_config::checked(given)?)),
             Some((query::NAME, given)) => Ok(Self::Query(query::read(given))),
             Some((clients::NAME, given)) => Ok(Self::Clients(clients::read(given))),
+            Some((explain::NAME, given)) => Ok(Self::Explain(explain::read(given))),
             Some((ring::NAME, given)) => Ok(Self::Ring(ring::read(given))),
             Some((tenants::NAME, given)) => Ok(Self::Tenants(tenants::read(given))),
             Some((plan::NAME, given)) => Ok(Self::Plan(Box::new(plan::read(given)?))),
@@ -105,6 +110,7 @@ fn clap_command() -> clap::Command {
              freehold ring show|forget [INSTANCE]\n       \
              freehold tenants [--filter TEXT] [--sort BY] [--top N]\n       \
              freehold clients top|show|reset --tenant TENANT [--client CLIENT] [--kind KIND]\n       \
+             freehold explain [--tenant TENANT] 'SERIES or ERROR'\n       \
              freehold query --tenant TENANT 'MATCHERS'\n       \
              freehold load [--series N] [--rate N|max] [--duration TIME]\n       \
              freehold completions bash|zsh|fish\n       freehold man [--directory DIR]",
@@ -119,6 +125,7 @@ fn clap_command() -> clap::Command {
             ring::command(),
             tenants::command(),
             clients::command(),
+            explain::command(),
             query::command(),
             load::command(),
             generated::completions_command(),

@@ -192,7 +192,6 @@ impl HaTracker {
         let elections = self.elections.read().unwrap_or_else(PoisonError::into_inner);
         let judgement = elections.judge(tenant, cluster, replica, self.terms(limits), now_ms);
         match judgement {
-            Judgement::Accept => HaVerdict::Accept,
             Judgement::Renew => {
                 let renewal = Renewal {
                     tenant: tenant.clone(),
@@ -206,13 +205,30 @@ impl HaTracker {
                 }
                 HaVerdict::Accept
             }
-            Judgement::Deduped { elected } => {
-                let (replica, elected) = (replica.to_owned(), elected.to_string());
-                HaVerdict::Deduped(ReplicasNotMatch { replica, elected })
-            }
-            Judgement::TooMany { limit } => HaVerdict::TooMany(TooManyReplicaGroups { limit }),
-            Judgement::AskStore => HaVerdict::AskStore,
+            judgement => verdict(judgement, replica),
         }
+    }
+
+    /// The verdict of [`check`](Self::check) for those who only ask: nobody is told that the
+    /// replica is alive.
+    pub fn would_check(
+        &self,
+        tenant: &TenantId,
+        cluster: &str,
+        replica: &str,
+        limits: &Limits,
+        now_ms: i64,
+    ) -> HaVerdict {
+        if self.store.is_none() {
+            return HaVerdict::Accept;
+        }
+        let elections = self.elections.read().unwrap_or_else(PoisonError::into_inner);
+        let judgement = elections.judge(tenant, cluster, replica, self.terms(limits), now_ms);
+        if judgement == Judgement::Renew {
+            // It is said once, and has to be said to somebody who tells the store.
+            elections.renewed(tenant, cluster);
+        }
+        verdict(judgement, replica)
     }
 
     /// Judges a sample as [`check`](Self::check), by the store where need be: that may elect
@@ -329,6 +345,18 @@ impl HaTracker {
 }
 
 /// An error with its cause, for the store's own errors hold a text.
+fn verdict(judgement: Judgement, replica: &str) -> HaVerdict {
+    match judgement {
+        Judgement::Accept | Judgement::Renew => HaVerdict::Accept,
+        Judgement::Deduped { elected } => {
+            let (replica, elected) = (replica.to_owned(), elected.to_string());
+            HaVerdict::Deduped(ReplicasNotMatch { replica, elected })
+        }
+        Judgement::TooMany { limit } => HaVerdict::TooMany(TooManyReplicaGroups { limit }),
+        Judgement::AskStore => HaVerdict::AskStore,
+    }
+}
+
 fn with_source(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),

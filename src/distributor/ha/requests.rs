@@ -63,12 +63,32 @@ impl HaTracker {
         let Some((cluster, replica)) = trackable(pair, limits) else {
             return Ok(HaRequest::NonHa);
         };
-        Ok(match self.settle(tenant, cluster, replica, limits, now_ms).await? {
-            HaVerdict::Accept | HaVerdict::AskStore => HaRequest::Strip,
-            HaVerdict::Deduped(refusal) => {
-                HaRequest::Deduped { cluster: cluster.to_owned(), refusal }
-            }
-            HaVerdict::TooMany(refusal) => HaRequest::TooMany(refusal),
+        let verdict = self.settle(tenant, cluster, replica, limits, now_ms).await?;
+        Ok(of_whole(verdict, cluster))
+    }
+
+    /// What would be decided about `body`, a request of one series, by what is known here: the
+    /// store is neither asked nor told. `None` where it would have to be asked.
+    pub fn look(
+        &self,
+        tenant: &TenantId,
+        limits: &Limits,
+        body: &[u8],
+        now_ms: i64,
+    ) -> Result<Option<HaRequest>, HaError> {
+        if !limits.accept_ha_samples {
+            return Ok(Some(HaRequest::Off));
+        }
+        let Some(pair) = replica_of_first_series(body, names(limits))? else {
+            return Ok(Some(HaRequest::Off));
+        };
+        let Some((cluster, replica)) = trackable(pair, limits) else {
+            return Ok(Some(HaRequest::NonHa));
+        };
+        let verdict = self.would_check(tenant, cluster, replica, limits, now_ms);
+        Ok(match verdict {
+            HaVerdict::AskStore => None,
+            verdict => Some(of_whole(verdict, cluster)),
         })
     }
 
@@ -169,6 +189,15 @@ impl MixedVerdicts {
     fn set(&mut self, pair: HaPair<'_>, verdict: Verdict) {
         let replicas = self.0.entry(pair.cluster.to_vec()).or_default();
         replicas.insert(pair.replica.to_vec(), verdict);
+    }
+}
+
+/// What a verdict makes of a whole request.
+fn of_whole(verdict: HaVerdict, cluster: &str) -> HaRequest {
+    match verdict {
+        HaVerdict::Accept | HaVerdict::AskStore => HaRequest::Strip,
+        HaVerdict::Deduped(refusal) => HaRequest::Deduped { cluster: cluster.to_owned(), refusal },
+        HaVerdict::TooMany(refusal) => HaRequest::TooMany(refusal),
     }
 }
 
