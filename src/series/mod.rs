@@ -30,6 +30,7 @@ pub mod head;
 mod in_force;
 mod index;
 mod intern;
+mod largest;
 mod last;
 mod layout;
 mod ledger;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use batch::{Batch, Item, Kind, Order, Slow, Verdict};
 pub use in_force::{InForce, Limit, LimitName, LocalLimits, UNLIMITED};
+pub use largest::{LabelSetCounts, LargeMetric, Largest, NAME_BYTES_MAX};
 pub use last::{KindRule, Tick};
 pub use layout::STRIPE_SERIES_MAX;
 pub use ledger::{Count, View};
