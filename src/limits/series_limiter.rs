@@ -136,7 +136,7 @@ impl Shape {
     }
 
     /// Instances that a tenant's series are spread over.
-    fn instances_of_tenant(&self) -> usize {
+    pub fn instances_of_tenant(&self) -> usize {
         let size = shard_size(self.shard_size, self.healthy_instances);
         let size = usize::try_from(size).unwrap_or(0);
         if size == 0 {
