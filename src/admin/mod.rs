@@ -104,6 +104,7 @@ pub fn own_router(sources: Sources, site: &Site) -> Router {
     Router::new()
         .route("/", get(index::show))
         .route("/tenants", get(tenants::show))
+        .route("/tenants/tenant", get(tenants::show_tenant))
         .with_state(Pages { sources: Arc::new(sources), site: site.clone() })
 }
 

@@ -7,7 +7,7 @@ use crate::clock::{Clock, Now};
 use crate::exposition::Families;
 use crate::ingester::Ingester;
 use crate::ingester::counters::{DiscardReason, MetadataReason};
-use crate::ingester::passes::RecountReason;
+use crate::ingester::recounts::RecountReason;
 use crate::ingester::tenants::Tenant;
 use crate::ingester::views::TenantView;
 use crate::series::InForce;

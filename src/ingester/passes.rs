@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Now};
 use crate::ingester::Ingester;
+use crate::ingester::history;
+use crate::ingester::recounts::{RecountPass, RecountReason};
 use crate::ingester::standing::{Rules, Standing};
 use crate::ingester::tenants::Tenant;
 use crate::labels::Identity;
 use crate::limits::Snapshot;
 use crate::ring::{OwnView, RingSnapshot, UnknownOwnership};
 use crate::series::head::{Cut, CutReason};
-use crate::series::{Fate, Progress, SeriesStore, Tick};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::series::{Basis, Fate, Progress, SeriesStore, Tick};
 use crate::tenant::TenantId;
 
 use mismatch::{Generations, Mismatch};
@@ -32,6 +33,8 @@ const TICK: Duration = Duration::from_secs(1);
 const HEAD_TICKS: u64 = 15;
 /// Ticks between two ticks of the tenants' rates.
 const TENANT_RATE_TICKS: u64 = 15;
+/// Ticks between two looks at tenants' counts for their history.
+const HISTORY_TICKS: u64 = history::SPACING.as_secs();
 /// Ticks between two sweeps of limiters and retention.
 const SWEEP_TICKS: u64 = 300;
 /// A ring of which nobody has told anything for this long has lost its watcher: one that works
@@ -63,50 +66,6 @@ impl Wake {
     }
 }
 
-/// Why tenants were recounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecountReason {
-    RingChanged,
-    ShardSizeChanged,
-    OwnershipUnknown,
-}
-
-impl RecountReason {
-    pub const ALL: [Self; 3] = [Self::RingChanged, Self::ShardSizeChanged, Self::OwnershipUnknown];
-
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::RingChanged => "ring_changed",
-            Self::ShardSizeChanged => "shard_size_changed",
-            Self::OwnershipUnknown => "ownership_unknown",
-        }
-    }
-}
-
-/// How recounts went.
-#[derive(Default)]
-pub struct RecountLog {
-    recounts: [AtomicU64; RecountReason::ALL.len()],
-    /// Duration of the last pass over all tenants that recounted any, in microseconds.
-    last_us: AtomicU64,
-    mismatch: AtomicBool,
-}
-
-impl RecountLog {
-    pub fn recounts(&self, reason: RecountReason) -> u64 {
-        self.recounts[reason as usize].load(Ordering::Relaxed)
-    }
-
-    pub fn last_seconds(&self) -> f64 {
-        self.last_us.load(Ordering::Relaxed) as f64 / 1e6
-    }
-
-    /// Series arrive that the ring does not assign to us; ownership counts as unknown.
-    pub fn is_mismatch(&self) -> bool {
-        self.mismatch.load(Ordering::Relaxed)
-    }
-}
-
 /// Runs passes until its [`Wake`]s are gone or the ingester stops.
 pub struct PassLoop {
     ingester: Arc<Ingester>,
@@ -126,14 +85,6 @@ pub struct PassLoop {
 struct Heard {
     reads: u64,
     at_ns: i64,
-}
-
-/// What became of a tenant's renewal.
-#[derive(Clone, Copy, Debug, Default)]
-struct Renewed {
-    recounted: bool,
-    /// What is counted by metric or label set has changed.
-    labels: bool,
 }
 
 /// What the last renewal was made from.
@@ -188,21 +139,19 @@ impl PassLoop {
             return;
         }
         self.tell_ownership(&ring);
-        let mut recounted = false;
+        let ingester = Arc::clone(&self.ingester);
+        let mut pass = ingester.recounts.begin(now.unix_ms, ingester.totals.count().owned);
         // A tenant made from here on reads a ring and limits at least as new as these: tenants
         // are made under the lock that this list is taken under.
-        for tenant in self.ingester.tenants.all() {
-            let renewed = self.ingester.renew_tenant(&tenant, &ring, &limits, now);
-            recounted |= renewed.recounted;
-            if renewed.labels {
+        for tenant in ingester.tenants.all() {
+            if ingester.renew_tenant(&tenant, &ring, &limits, &mut pass, now) {
                 self.read_labels_later(tenant.id.clone(), now);
             }
         }
-        if recounted {
-            let took_ns = self.clock.now().steady_ns - now.steady_ns;
-            let took_us = u64::try_from(took_ns / 1000).unwrap_or(0);
-            self.ingester.recounts.last_us.store(took_us, Ordering::Relaxed);
-        }
+        let took_ns = self.clock.now().steady_ns - now.steady_ns;
+        pass.took_us = u64::try_from(took_ns / 1000).unwrap_or(0);
+        pass.owned_after = ingester.totals.count().owned;
+        ingester.recounts.end(pass);
         self.seen = Seen { ring: Some(ring), limits: Some(limits), mismatch };
     }
 
@@ -250,6 +199,9 @@ impl PassLoop {
                 // those of all tenants.
                 self.renew(now);
             }
+        }
+        if self.ticks.is_multiple_of(HISTORY_TICKS) {
+            ingester.look_at_counts(&tenants, now);
         }
         if now.steady_ns >= self.cycle_due_ns {
             let period = ingester.config.active_series_metrics_update_period.as_duration();
@@ -335,7 +287,7 @@ impl PassLoop {
             );
         }
         let distrusted = self.mismatch.distrusted_at_ns.is_some();
-        self.ingester.recounts.mismatch.store(distrusted, Ordering::Relaxed);
+        self.ingester.recounts.note_mismatch(distrusted);
     }
 }
 
@@ -356,20 +308,21 @@ impl Ingester {
         }
     }
 
-    /// Brings one tenant up to date.
+    /// Brings one tenant up to date. Whether what is counted by metric or label set has changed.
     fn renew_tenant(
         &self,
         tenant: &Tenant,
         ring: &RingSnapshot,
         limits: &Snapshot,
+        pass: &mut RecountPass,
         now: Now,
-    ) -> Renewed {
+    ) -> bool {
         let before = tenant.standing.load_full();
         let rules = self.standing_rules();
         let standing =
             Standing::new(&tenant.id, limits.limits(&tenant.id), ring, rules, Some(&before));
         if standing.is_same(&before) {
-            return Renewed::default();
+            return false;
         }
         let standing = Arc::new(standing);
         let hold = self.config.series_limit_hold_timeout.as_duration().as_secs();
@@ -379,8 +332,8 @@ impl Ingester {
         let labels = self.count_labels(&tenant.series, Some(&before), &standing);
         put_in_force(&tenant.series, Some(&before), &standing, Tick::new(deadline));
         tenant.standing.store(Arc::clone(&standing));
-        let recounted = standing.epoch != before.epoch;
-        if recounted {
+        if standing.epoch != before.epoch {
+            let owned_before = tenant.series.counts().series.owned;
             tenant.series.begin_recount(standing.view());
             while tenant.series.recount_step() == Progress::More {}
             let reason = match (standing.unknown, standing.is_same_ring(&before)) {
@@ -388,12 +341,18 @@ impl Ingester {
                 (None, true) => RecountReason::ShardSizeChanged,
                 (None, false) => RecountReason::RingChanged,
             };
-            self.recounts.recounts[reason as usize].fetch_add(1, Ordering::Relaxed);
+            let owned_after = tenant.series.counts().series.owned;
+            if let Some(moved) = pass.note(reason, owned_before, owned_after) {
+                tenant.recounts.note(moved);
+                if self.basis() == Basis::Owned {
+                    tenant.history.broke(now, owned_after);
+                }
+            }
         }
         if labels && tenant.series.counts().series.in_memory > 0 {
             self.read_labels(tenant, &standing);
         }
-        Renewed { recounted, labels }
+        labels
     }
 
     /// Switches counting by metric and by label set on or off as the limits ask; says whether
@@ -482,6 +441,21 @@ impl Ingester {
         }
     }
 
+    /// Lets each tenant's history have a look at its count, once that is known.
+    fn look_at_counts(&self, tenants: &[Arc<Tenant>], now: Now) {
+        if !self.is_counted() {
+            return;
+        }
+        for tenant in tenants {
+            tenant.history.look(now, tenant.series.counts().series.by(self.basis()));
+        }
+    }
+
+    /// Series have come or gone without a write: with the head that held them, or by a listing.
+    pub(super) fn note_break(&self, tenant: &Tenant, now: Now) {
+        tenant.history.broke(now, tenant.series.counts().series.by(self.basis()));
+    }
+
     /// Drops what the head of one tenant drops now.
     fn cut_head(&self, tenant: &Tenant, now: Now) {
         while let Some(cut) = self.due_cut(tenant, now) {
@@ -496,6 +470,9 @@ impl Ingester {
             let mut head = tenant.head.lock().expect("no panic under this lock");
             head.cut(cut.before_ms, left.then_some(cut.before_ms));
             drop(head);
+            if removed > 0 {
+                self.note_break(tenant, now);
+            }
             tracing::info!(
                 tenant = %tenant.id, removed, before_ms = cut.before_ms,
                 idle = cut.reason == CutReason::Idle, "head cut"

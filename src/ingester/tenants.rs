@@ -16,7 +16,9 @@ use arc_swap::ArcSwap;
 use crate::clock::Now;
 use crate::ingester::counters::TenantCounters;
 use crate::ingester::gate::Gate;
+use crate::ingester::history::History;
 use crate::ingester::metadata::MetadataTable;
+use crate::ingester::recounts::TenantRecounts;
 use crate::ingester::standing::Standing;
 use crate::ratelimit::Ewma;
 use crate::series::SeriesStore;
@@ -39,6 +41,10 @@ pub struct Tenant {
     pub rule_rate: Ewma,
     /// What the last poll of the upstream told; zeros without an upstream.
     pub upstream: UpstreamFigures,
+    /// The count that the limit acts on, over the last hour.
+    pub history: History,
+    /// What the last recounts changed.
+    pub recounts: TenantRecounts,
     /// When the last push came, by the steady clock: what is in use does not vanish.
     pushed_at_ns: AtomicI64,
     gate: Gate,
@@ -56,6 +62,8 @@ impl Tenant {
             api_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
             rule_rate: Ewma::new(super::RATE_ALPHA, super::TENANT_RATE_INTERVAL),
             upstream: UpstreamFigures::default(),
+            history: History::default(),
+            recounts: TenantRecounts::default(),
             pushed_at_ns: AtomicI64::new(0),
             gate: Gate::default(),
         }

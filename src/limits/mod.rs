@@ -2,6 +2,7 @@
 //!
 //! * [`Limits`]: one tenant's numbers, or the defaults (`limits:` of the configuration).
 //! * [`Overrides`] publishes what the runtime file says over them; `reload` re-reads it.
+//! * [`ToldLimit`] says where each of a tenant's numbers comes from.
 //! * [`LocalLimits`] turns limits of the cluster into those of this instance, with the texts of
 //!   refusals.
 //!
@@ -12,6 +13,7 @@
 
 pub mod exporter;
 mod label_sets;
+mod origin;
 mod overrides;
 mod query_rate;
 mod reading;
@@ -24,9 +26,10 @@ use serde::de::{self, DeserializeSeed as _, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::units::Millis;
-use reading::{Block, Field, Layer};
+use reading::{Block, Field, Layer, Names};
 
 pub use label_sets::{LABEL_SETS_MAX, LabelSet, LabelSets, LabelSetsError};
+pub use origin::{Origin, ToldLimit};
 pub use overrides::{BudgetsOff, Overrides, RuntimeView, Snapshot};
 pub use query_rate::QueryRate;
 pub use runtime_file::{InstanceLimits, ParseError, RuntimeFile, WARNINGS_MAX, Warning, Warnings};
@@ -485,10 +488,10 @@ impl Block for Limits {
 /// The defaults, as our own configuration gives them: there an unknown name is an error.
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut strange = Vec::new();
-        let layer = Layer { place: "", base: &Self::default(), strange: &mut strange };
+        let mut names = Names::default();
+        let layer = Layer { place: "", base: &Self::default(), names: &mut names };
         let limits = layer.deserialize(deserializer)?;
-        match strange.first() {
+        match names.strange.first() {
             None => Ok(limits),
             Some(name) => Err(de::Error::custom(unknown_name(name, known_names()))),
         }

@@ -26,12 +26,21 @@ pub(super) trait Block: Clone {
     fn is_read_past(name: &str) -> bool;
 }
 
-/// Reads a block over `base`; unknown names end up in `strange`.
+/// Reads a block over `base`; names end up in `names`.
 pub(super) struct Layer<'a, B> {
     /// Where the block stands, for errors; empty at the top.
     pub place: &'a str,
     pub base: &'a B,
-    pub strange: &'a mut Vec<String>,
+    pub names: &'a mut Names,
+}
+
+/// The names that stand in a block, without those that are read past.
+#[derive(Default)]
+pub(super) struct Names {
+    /// Fields that the block sets, whatever to.
+    pub set: Vec<String>,
+    /// What nobody knows.
+    pub strange: Vec<String>,
 }
 
 impl<'de, B: Block> DeserializeSeed<'de> for Layer<'_, B> {
@@ -58,10 +67,12 @@ impl<'de, B: Block> Visitor<'de> for Layer<'_, B> {
         while let Some(name) = values.next_key::<String>()? {
             let dot = if self.place.is_empty() { "" } else { "." };
             let place = format!("{}{dot}{name}", self.place);
-            if !block.set(&name, &mut Field { place: &place, values: &mut values })? {
+            if block.set(&name, &mut Field { place: &place, values: &mut values })? {
+                self.names.set.push(name);
+            } else {
                 values.next_value::<IgnoredAny>()?;
                 if !B::is_read_past(&name) {
-                    self.strange.push(name);
+                    self.names.strange.push(name);
                 }
             }
         }

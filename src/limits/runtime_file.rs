@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use fnv::FnvHashSet;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::overrides::BudgetsOff;
-use super::reading::{Block, Field, Layer};
+use super::reading::{Block, Field, Layer, Names};
 use super::{CLIENT_RATE, ClientBudget, Limits, QUERY_RATE, known_names, nearest, unknown_name};
 use crate::tenant::TenantId;
 
@@ -110,6 +111,9 @@ pub struct Warnings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeFile {
     pub tenants: BTreeMap<String, Arc<Limits>>,
+    /// Which limits each of these tenants' blocks sets, be it to the default's value. Some dozen
+    /// bytes a limit.
+    pub set_names: BTreeMap<String, Box<[&'static str]>>,
     /// `None` if the file does not speak of them.
     pub instance: Option<InstanceLimits>,
     /// Per tenant, the most that an overrides API may set; a field that is not given is bounded
@@ -264,10 +268,10 @@ impl Block for InstanceLimits {
 /// The instance limits of our own configuration: there an unknown name is an error.
 impl<'de> Deserialize<'de> for InstanceLimits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut strange = Vec::new();
-        let layer = Layer { place: "", base: &Self::default(), strange: &mut strange };
+        let mut names = Names::default();
+        let layer = Layer { place: "", base: &Self::default(), names: &mut names };
         let instance = layer.deserialize(deserializer)?;
-        match strange.first() {
+        match names.strange.first() {
             None => Ok(instance),
             Some(name) => Err(de::Error::custom(unknown_name(name, INSTANCE_NAMES.into_iter()))),
         }
@@ -321,22 +325,36 @@ impl<'de> Visitor<'de> for FileReader<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
         let Self { file, defaults, instance } = self;
-        let RuntimeFile { tenants, hard_overrides, warnings, .. } = file;
+        let RuntimeFile { tenants, set_names, hard_overrides, warnings, .. } = file;
+        let known: FnvHashSet<&'static str> = known_names().collect();
         let mut strange = Vec::new();
         while let Some(name) = values.next_key::<String>()? {
             match name.as_str() {
                 "overrides" => {
-                    let place = "overrides";
-                    values.next_value_seed(TenantsReader { place, tenants, defaults, warnings })?;
+                    values.next_value_seed(TenantsReader {
+                        place: "overrides",
+                        tenants,
+                        set_names: Some(set_names),
+                        known: &known,
+                        defaults,
+                        warnings,
+                    })?;
                 }
                 "hard_overrides" => {
-                    let (place, tenants) = ("hard_overrides", &mut *hard_overrides);
-                    values.next_value_seed(TenantsReader { place, tenants, defaults, warnings })?;
+                    values.next_value_seed(TenantsReader {
+                        place: "hard_overrides",
+                        tenants: hard_overrides,
+                        set_names: None,
+                        known: &known,
+                        defaults,
+                        warnings,
+                    })?;
                 }
                 "ingester_limits" => {
-                    let mut strange = Vec::new();
-                    let layer = Layer { place: &name, base: instance, strange: &mut strange };
+                    let mut names = Names::default();
+                    let layer = Layer { place: &name, base: instance, names: &mut names };
                     file.instance = Some(values.next_value_seed(layer)?);
+                    let strange = names.strange;
                     warnings.add_strange("ingester_limits", strange, || INSTANCE_NAMES.to_vec());
                 }
                 "api_allowed_limits" => {
@@ -361,6 +379,10 @@ impl<'de> Visitor<'de> for FileReader<'_> {
 struct TenantsReader<'a> {
     place: &'static str,
     tenants: &'a mut BTreeMap<String, Arc<Limits>>,
+    /// Where it is remembered which names each block sets, if that matters.
+    set_names: Option<&'a mut BTreeMap<String, Box<[&'static str]>>>,
+    /// All names of limits.
+    known: &'a FnvHashSet<&'static str>,
     defaults: &'a Limits,
     warnings: &'a mut Warnings,
 }
@@ -384,19 +406,24 @@ impl<'de> Visitor<'de> for TenantsReader<'_> {
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut values: A) -> Result<(), A::Error> {
         while let Some(tenant) = values.next_key::<String>()? {
             let place = format!("{}.{tenant}", self.place);
-            let mut strange = Vec::new();
-            let layer = Layer { place: &place, base: self.defaults, strange: &mut strange };
+            let mut names = Names::default();
+            let layer = Layer { place: &place, base: self.defaults, names: &mut names };
             let limits = values.next_value_seed(layer)?;
             // The block may have set one of both over a default of the other.
             limits
                 .validate_query_rate()
                 .map_err(|error| de::Error::custom(format_args!("{place}: {error}")))?;
+            let Names { set, strange } = names;
             self.warnings.add_strange(&place, strange, || known_names().collect());
             if TenantId::parse(&tenant).is_err() {
                 self.warnings.add(Warning::NoTenant { tenant: tenant.clone() });
+            }
+            if let Some(set_names) = &mut self.set_names {
+                let known = set.iter().filter_map(|name| self.known.get(name.as_str()));
+                set_names.insert(tenant.clone(), known.copied().collect());
             }
             self.tenants.insert(tenant, Arc::new(limits));
         }

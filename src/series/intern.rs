@@ -19,6 +19,11 @@ pub(super) struct Slot(u32);
 impl Slot {
     pub(super) const NONE: Self = Self(u32::MAX);
 
+    /// The slot of a place among the counts; none beyond all that there can be.
+    pub(super) fn at(place: usize) -> Self {
+        u32::try_from(place).map_or(Self::NONE, Self)
+    }
+
     /// Adds to a slot's number in a vector that is as long as it needs to be.
     pub(super) fn add_to(self, numbers: &mut Vec<u64>, more: u64) {
         if self == Self::NONE {
@@ -98,6 +103,18 @@ impl<T: Copy + Eq + Hash> Interned<T> {
 
     pub(super) fn name(&self, slot: Slot) -> &[T] {
         &self.names[slot.0 as usize]
+    }
+
+    /// Counts of the slots from a place on, at most `most`; those of free slots are 0.
+    pub(super) fn counts_from(&self, place: usize, most: usize) -> &[Count] {
+        let rest = self.counts.get(place..).unwrap_or_default();
+        &rest[..rest.len().min(most)]
+    }
+
+    /// The name in a slot and its count; `None` for a slot that is free or none.
+    pub(super) fn get(&self, slot: Slot) -> Option<(&[T], Count)> {
+        let count = *self.counts.get(slot.0 as usize).filter(|count| count.in_memory > 0)?;
+        Some((self.name(slot), count))
     }
 
     /// Replaces every owned count: what a recount found, 0 where it found none.

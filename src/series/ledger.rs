@@ -442,6 +442,14 @@ impl Ledger {
         Some(sets.counts.get(usize::from(index)).copied().unwrap_or_default())
     }
 
+    pub(super) fn metrics(&self) -> Option<&Assigned<u8>> {
+        self.metrics.as_deref()
+    }
+
+    pub(super) fn label_sets(&self) -> Option<&LabelSets> {
+        self.label_sets.as_deref()
+    }
+
     pub(super) fn labels_unknown(&self) -> bool {
         self.metrics.as_ref().is_some_and(|metrics| !metrics.known())
             || self.label_sets.as_ref().is_some_and(|sets| !sets.combinations.known())

@@ -29,6 +29,16 @@ pub enum Basis {
     InMemory,
 }
 
+impl Basis {
+    /// The count in a word, for people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Owned => "owned",
+            Self::InMemory => "in-memory",
+        }
+    }
+}
+
 /// The numbers that decided a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decided {

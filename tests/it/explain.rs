@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use freehold::app::App;
 use freehold::config::{AskedArgs, Config, ExplainArgs, Output};
 use freehold::output::{Screen, Told};
-use freehold::explain::report::Verdict;
 use freehold::query::explain::{self, ExplainError};
 use freehold::tenant::TenantId;
 use freehold::wire::request_of_one;
@@ -77,7 +76,7 @@ impl Running {
             histogram: false,
             output,
         };
-        explain::run(&args, &Screen::default()).await
+        explain::run(&args, &Screen::FILE).await
     }
 
     async fn send(&self, request: String) -> String {

