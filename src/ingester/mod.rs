@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod passes;
 mod push;
 mod rates;
+pub mod refusals;
 mod restart;
 pub mod settings_check;
 pub mod standing;
