@@ -32,6 +32,7 @@ mod http;
 mod http_behaviour;
 mod metric_names;
 mod pages;
+mod pages_overview;
 mod pass_through;
 mod passes;
 mod ports;
