@@ -20,6 +20,7 @@ mod ingester_metrics;
 mod ingester_ring;
 mod member;
 mod membership;
+mod overview;
 mod owners;
 mod pages;
 mod query_gate;
@@ -189,8 +190,11 @@ impl App {
             .clone()
             .map(|upstream| Follower::new(Arc::clone(&ingester), upstream, clock, Pace::default()));
         let followed = follower.as_ref().map(Follower::status);
-        start_settings_check(&config, &registry, &mut tasks, &drain)?;
         let room = room(&config);
+        pages.shown.ingester(&ingester, &handle);
+        pages.shown.behind(&store, &upstream, &followed);
+        pages.shown.settings(start_settings_check(&config, &registry, &mut tasks, &drain)?);
+        pages.shown.process(&config, &reload_status, &certificates, &room);
         let rooms = Rooms {
             room: &room,
             ingester: &ingester,
@@ -293,11 +297,10 @@ impl App {
         let ready: edges::Ready = Arc::new(move || ready.check().map(|()| ready.note()));
         let ready = gossip.noted(ready);
         let calls = distributor.as_ref();
-        let door = registry.clone();
         let http_edge = HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
-            shell: edges::shell(&config, ready, registry, &overrides),
+            shell: edges::shell(&config, ready, registry.clone(), &overrides),
             distributor: calls.map(|calls| edges::distributor_calls(calls, clock)),
             remote_write: edges::remote_write(&config),
             room,
@@ -307,9 +310,6 @@ impl App {
             ingester: Arc::clone(&ingester),
             lifecycler: handle,
             clock,
-            target: config.target.into(),
-            version: env!("CARGO_PKG_VERSION"),
-            is_gossiped: gossip.view().is_some(),
         };
         pages.add(|site| admin::ingester_router(&sources, site));
         pages.add_ours(|site| admin::own_router(sources.clone(), site));
@@ -317,10 +317,10 @@ impl App {
         gossip.add_page(&mut pages);
         let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
         pages.add_landing(&config, admin_address);
-        let shell = &http_edge.shell;
-        let pages = pages::serve(pages, admin_listener, &config, shell, &drain, &mut tasks)?;
-        let router = http::router(http_edge, pages);
-        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
+        let door = front_door::start(&config, clock, &registry, &mut pages, &mut tasks, &drain)?;
+        let served = pages::Served { listener: admin_listener, shell: &http_edge.shell, clock };
+        let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
+        let router = front_door::before(http::router(http_edge, pages), door);
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
         serve_http(&config, http_listener, router, &drain, &mut tasks);
         let serve_after = match config.target {

@@ -23,6 +23,29 @@ impl Counter {
     }
 }
 
+/// How much was refused for one reason since the start: a sample of a counter, for those who
+/// watch what is refused now without reading all families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedCount<'a> {
+    /// The family that tells of it.
+    pub metric: &'static str,
+    /// What is counted: samples, requests, queries.
+    pub unit: &'static str,
+    pub reason: &'static str,
+    /// Whose it was, where that is counted.
+    pub tenant: Option<&'a str>,
+    pub count: u64,
+}
+
+/// How much there is of what a limit bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    pub limit: &'static str,
+    pub used: f64,
+    /// 0 is no limit.
+    pub max: f64,
+}
+
 /// Families under construction, in the order they were opened.
 #[derive(Default)]
 pub struct Families(Vec<MetricFamily>);

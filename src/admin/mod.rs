@@ -14,14 +14,15 @@ mod answer;
 pub mod clients;
 pub mod config;
 pub mod explain;
+pub mod front_door;
 pub mod ha_tracker;
-mod index;
 pub mod landing;
 pub mod memberlist;
 mod mode;
+pub mod overview;
 mod policy;
 mod ring;
-mod services;
+pub mod services;
 mod site;
 mod stats;
 mod tenants;
@@ -39,6 +40,9 @@ use crate::ingester::Ingester;
 use crate::ring::Ring;
 use crate::ring::lifecycler::LifecyclerHandle;
 
+// Words for what several pages say.
+use overview::words as index;
+
 pub use site::Site;
 pub use writes::HEADER as CSRF_HEADER;
 
@@ -53,11 +57,6 @@ pub struct Sources {
     /// `None` where the ring is only read.
     pub lifecycler: Option<LifecyclerHandle>,
     pub clock: Clock,
-    /// Which services run in this process: the value of `-target`.
-    pub target: String,
-    pub version: &'static str,
-    /// A store of this process is on gossip, which has a page.
-    pub is_gossiped: bool,
 }
 
 /// What the page of a ring is made from.
@@ -86,11 +85,9 @@ pub fn ingester_router(sources: &Sources, site: &Site) -> Router {
     };
     let pages = Pages { sources: Arc::new(sources.clone()), site: site.clone() };
     site.open("/ingester/all_user_stats");
-    site.open("/services");
     Router::new()
         .route("/ingester/all_user_stats", get(stats::show))
         .route("/ingester/mode", get(mode::switch).post(mode::switch))
-        .route("/services", get(services::show))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(pages)
         .merge(ring_router("/ring", ring.clone(), site))
@@ -99,10 +96,8 @@ pub fn ingester_router(sources: &Sources, site: &Site) -> Router {
 
 /// Pages of an ingester that are ours.
 pub fn own_router(sources: Sources, site: &Site) -> Router {
-    site.open("/");
     site.open("/tenants");
     Router::new()
-        .route("/", get(index::show))
         .route("/tenants", get(tenants::show))
         .route("/tenants/tenant", get(tenants::show_tenant))
         .with_state(Pages { sources: Arc::new(sources), site: site.clone() })

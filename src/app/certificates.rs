@@ -43,6 +43,13 @@ impl Certificates {
         }
     }
 
+    /// By whose they are, and why the files in place cannot be used.
+    pub fn states(&self) -> Vec<(&'static str, Option<String>)> {
+        let listeners = self.http.iter().chain(&self.grpc).chain(&self.admin);
+        let listeners = listeners.map(|listener| (listener.name(), listener.failure()));
+        listeners.chain(self.upstream.iter().map(|one| (one.name(), one.failure()))).collect()
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         for listener in self.http.iter().chain(&self.grpc).chain(&self.admin) {
             listener.read_metrics(families);

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::ha::HaTracker;
 use crate::distributor::{Distributor, Parts, Peers, RATE_INTERVAL, Sink, shared};
-use crate::exposition::{AtScrape, Families};
+use crate::exposition::{AtScrape, Families, RefusedCount};
 use crate::limits::reload::write::RuntimeFileEditor;
 use crate::limits::{Overrides, exporter};
 use crate::ratelimit::RECHECK_PERIOD;
@@ -26,6 +26,7 @@ use crate::ring::kv::stores::Stores;
 use crate::ring::lifecycler;
 use crate::server::drain::Drain;
 use crate::server::tenancy::Tenancy;
+use crate::tenant::TenantId;
 
 /// How often idle tenants are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -49,7 +50,7 @@ pub(super) fn start_distributor(
             Some(budgets::start(config, member, terms_of, means)?)
         }
     };
-    add_pages(means.pages, config, overrides, member, &ha, &shared_budgets, clock);
+    let elections = Arc::clone(&ha);
     if config.distributor.overrides_exporter_enabled {
         let shown = Arc::clone(overrides);
         let read =
@@ -72,6 +73,8 @@ pub(super) fn start_distributor(
     let shown = Arc::clone(&distributor);
     let read = move |families: &mut Families| shown.read_metrics(families);
     means.registry.register(Box::new(AtScrape::new("distributor_families", read)))?;
+    let shown = Shown { overrides, member, elections, budgets: &shared_budgets, clock };
+    add_pages(means.pages, config, &distributor, shown);
     let (ticking, mut drain) = (Arc::clone(&distributor), means.drain.clone());
     means.tasks.spawn(async move {
         let mut ticks = tokio::time::interval(RATE_INTERVAL);
@@ -120,16 +123,21 @@ fn start_ha_tracker(
     Ok(tracker)
 }
 
-/// What the distributor has to show, and the tenants' own overrides.
-fn add_pages(
-    pages: &mut Pages,
-    config: &Config,
-    overrides: &Arc<Overrides>,
-    member: Option<&Member>,
-    tracker: &Arc<HaTracker>,
-    budgets: &Option<Budgets>,
+/// What a distributor's pages are made from.
+struct Shown<'a> {
+    overrides: &'a Arc<Overrides>,
+    member: Option<&'a Member>,
+    elections: Arc<HaTracker>,
+    budgets: &'a Option<Budgets>,
     clock: Clock,
-) {
+}
+
+/// What the distributor has to show, and the tenants' own overrides.
+fn add_pages(pages: &mut Pages, config: &Config, distributor: &Arc<Distributor>, shown: Shown<'_>) {
+    let Shown { overrides, member, elections, budgets, clock } = shown;
+    pages.shown.distributor(distributor);
+    pages.shown.member(member);
+    pages.shown.budgets(budgets);
     let limits = Arc::clone(overrides);
     let failover_of: Arc<admin::ha_tracker::FailoverOf> =
         Arc::new(move |tenant| limits.snapshot().limits(tenant).ha_tracker_failover_timeout);
@@ -143,13 +151,18 @@ fn add_pages(
     ));
     pages.add(|site| {
         let failover_of = Arc::clone(&failover_of);
-        admin::ha_tracker::router(Arc::clone(tracker), failover_of, clock, site)
+        admin::ha_tracker::router(Arc::clone(&elections), failover_of, clock, site)
     });
+    let refused = Arc::clone(distributor);
+    let refused = move |tenant: &TenantId, tell: &mut dyn FnMut(RefusedCount<'_>)| {
+        refused.tell_refused_of(tenant, tell);
+    };
     let clients = ClientsSource {
         writes: budgets.clone(),
         queries: None,
         overrides: Arc::clone(overrides),
         are_clients_known: config.client_identity.enabled,
+        refused: Arc::new(refused),
     };
     pages.add_ours(|site| admin::clients::router(Gates::Distributors, clients, site));
     if let Some(member) = member {

@@ -11,30 +11,31 @@ use crate::distributor::ShardingStrategy;
 use crate::exposition::{AtScrape, Families};
 use crate::ingester::Ingester;
 use crate::ingester::following::{FollowStatus, Follower};
-use crate::ingester::settings_check::{Placing, SettingsCheck};
+use crate::ingester::settings_check::{Found, Placing, SettingsCheck};
 use crate::ring::{OwnView, Ring, UnknownOwnership};
 use crate::server::drain::Drain;
 use crate::sync::{AtomicBool, Ordering};
 
-/// Compares our settings with a distributor's, where its address is given.
+/// Compares our settings with a distributor's, where its address is given; what is found is for
+/// pages.
 pub(super) fn start_settings_check(
     config: &Config,
     registry: &Registry,
     tasks: &mut JoinSet<()>,
     drain: &Drain,
-) -> Result<(), AppError> {
+) -> Result<Option<Found>, AppError> {
     let address = &config.ingester.distributor_address;
     if address.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let ca_path = &config.ingester.distributor_tls_ca_path;
     let check = SettingsCheck::new(address, ca_path, placing(config))?;
-    let found = check.found();
+    let (found, shown) = (check.found(), check.found());
     let read = move |families: &mut Families| found.read_metrics(families);
     registry.register(Box::new(AtScrape::new("settings_check_families", read)))?;
     let mut drain = drain.clone();
     tasks.spawn(async move { check.run(async move { drain.started().await }).await });
-    Ok(())
+    Ok(Some(shown))
 }
 
 /// Our settings that decide where series go.

@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::AppError;
+use super::pages::Pages;
+use crate::admin;
+use crate::admin::front_door::FrontDoorSource;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::exposition::{AtScrape, Counter, Families};
@@ -37,19 +40,45 @@ pub enum SaltError {
     TooLong,
 }
 
-/// Puts the front door before the routes, where anything is asked of it.
-pub(super) fn before(
-    router: Router,
+/// The front door with its page, and what stands before the routes where anything is asked of it.
+pub(super) fn start(
+    config: &Config,
+    clock: Clock,
+    registry: &Registry,
+    pages: &mut Pages,
+    tasks: &mut JoinSet<()>,
+    drain: &Drain,
+) -> Result<Option<FrontDoorEdge>, AppError> {
+    let door = match config.front_door.is_on() {
+        false => None,
+        true => Some(open(config, clock, registry, tasks, drain)?),
+    };
+    pages.shown.front_door(&door);
+    let source = FrontDoorSource { door: door.clone(), config: config.front_door.clone(), clock };
+    pages.add_ours(|site| admin::front_door::router(source, site));
+    let Some(door) = door else { return Ok(None) };
+    let routes = Routes::new(config.frontend.prefixes());
+    let headers = config.front_door.ratelimit_headers;
+    Ok(Some(FrontDoorEdge::new(door, clock, routes, headers)))
+}
+
+/// Puts the front door before the routes, if there is one.
+pub(super) fn before(router: Router, edge: Option<FrontDoorEdge>) -> Router {
+    match edge {
+        None => router,
+        Some(edge) => edge.before(router),
+    }
+}
+
+/// The door itself, with its numbers registered and its salt followed.
+fn open(
     config: &Config,
     clock: Clock,
     registry: &Registry,
     tasks: &mut JoinSet<()>,
     drain: &Drain,
-) -> Result<Router, AppError> {
+) -> Result<Arc<FrontDoor>, AppError> {
     let door = &config.front_door;
-    if !door.is_on() {
-        return Ok(router);
-    }
     let path = &door.salt_file;
     let is_ours = path.as_os_str().is_empty();
     let salt = match is_ours {
@@ -86,9 +115,7 @@ pub(super) fn before(
              stands before it, name that in -front-door.trusted-proxies"
         );
     }
-    let routes = Routes::new(config.frontend.prefixes());
-    let edge = FrontDoorEdge::new(front_door, clock, routes, door.ratelimit_headers);
-    Ok(edge.before(router))
+    Ok(front_door)
 }
 
 /// What takes a new salt from its file.

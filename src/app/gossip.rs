@@ -50,6 +50,7 @@ impl Gossip {
     pub(super) fn add_page(&self, pages: &mut Pages) {
         if let Some(view) = self.view() {
             pages.add(|site| admin::memberlist::router(view.clone(), site));
+            pages.shown.gossip(&view);
         }
     }
 

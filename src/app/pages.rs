@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::AppError;
 use super::certificates::Certificates;
+use super::overview::Gathered;
 use crate::admin;
 use crate::admin::Site;
 use crate::admin::access::Access;
@@ -32,12 +33,15 @@ pub(super) struct Pages {
     http_site: Site,
     admin: Router,
     admin_site: Site,
+    /// What `/` and `/services` are made from.
+    pub(super) shown: Gathered,
 }
 
 impl Pages {
     pub(super) fn new() -> Self {
         let (http_site, admin_site) = (Site::of_http(), Site::of_admin());
-        Self { http: Router::new(), http_site, admin: Router::new(), admin_site }
+        let (http, admin) = (Router::new(), Router::new());
+        Self { http, http_site, admin, admin_site, shown: Gathered::new() }
     }
 
     /// A page that Cortex has where it takes requests.
@@ -79,12 +83,6 @@ impl Pages {
         let target = config.target.into();
         self.add_to_http(admin::landing::router(target, admin_address, &self.http_site));
     }
-
-    /// `/` of both listeners.
-    pub(super) fn add_landings(&mut self, config: &Config, admin_address: Option<SocketAddr>) {
-        self.add_landing(config, admin_address);
-        self.add_ours(|site| admin::landing::router(config.target.into(), admin_address, site));
-    }
 }
 
 /// The listener for operators; `None` where there is none, or where another process of this
@@ -115,15 +113,25 @@ pub(super) fn address(listener: &Listener) -> Result<SocketAddr, AppError> {
     listener.local_address().map_err(|source| AppError::Listen { address: unknown, source })
 }
 
+/// What operators' pages are served with.
+pub(super) struct Served<'a> {
+    /// `None` where they are nowhere.
+    pub(super) listener: Option<Listener>,
+    pub(super) shell: &'a ShellCalls,
+    pub(super) clock: Clock,
+}
+
 /// Serves operators, and gives the pages that belong on the HTTP listener.
 pub(super) fn serve(
-    pages: Pages,
-    listener: Option<Listener>,
+    mut pages: Pages,
+    served: Served<'_>,
     config: &Arc<Config>,
-    shell: &ShellCalls,
     drain: &Drain,
     tasks: &mut JoinSet<()>,
 ) -> Result<Router, AppError> {
+    let Served { listener, shell, clock } = served;
+    let shown = std::mem::take(&mut pages.shown);
+    shown.start(config, clock, &mut pages, drain, tasks);
     if let Some(listener) = listener {
         if let Some(warning) = config.admin.warning() {
             tracing::warn!(%warning, "admin");

@@ -27,7 +27,7 @@ use crate::clients::Gates;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
 use crate::config::{Config, Target};
-use crate::exposition::{AtScrape, Families};
+use crate::exposition::{AtScrape, Families, RefusedCount};
 use crate::frontend::{AskFn, Frontend, Parts, shared};
 use crate::limits::Overrides;
 use crate::server::client_header::ClientHeader;
@@ -41,6 +41,7 @@ use crate::server::seam::{BudgetCalls, Work};
 use crate::server::status::ReadRefusal;
 use crate::server::tenancy::Tenancy;
 use crate::telemetry;
+use crate::tenant::TenantId;
 use crate::upstream::queries::{DownstreamError, Downstreams, Query, Reply};
 
 /// A running query gate. Tests start several of them side by side.
@@ -121,6 +122,7 @@ impl QueryGate {
             stores: &stores,
         })?;
         follow_downstreams(&downstreams, &registry, &mut tasks, &drain)?;
+        pages.shown.downstreams(&downstreams);
         let means = Means {
             config: &config,
             overrides: &overrides,
@@ -132,13 +134,14 @@ impl QueryGate {
         };
         let Started { frontend, budgets } =
             start_frontend(means, member.as_ref(), asking(downstreams))?;
+        let room = room(&config);
+        pages.shown.process(&config, &reloads, &certificates, &room);
         let read = move |families: &mut Families| certificates.read_metrics(families);
         registry.register(Box::new(AtScrape::new("tls_families", read)))?;
         if let Some(reloads) = reloads {
             let read = move |families: &mut Families| reloads.read_metrics(families);
             registry.register(Box::new(AtScrape::new("runtime_config_families", read)))?;
         }
-        let room = room(&config);
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
@@ -147,12 +150,11 @@ impl QueryGate {
         gossip.add_page(&mut pages);
         pages.add_to_http(queries::router(query_edge(&config, &frontend, &room)?));
         let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
-        pages.add_landings(&config, admin_address);
-        let door = registry.clone();
+        pages.add_landing(&config, admin_address);
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
-            shell: edges::shell(&config, ready, registry, &overrides),
+            shell: edges::shell(&config, ready, registry.clone(), &overrides),
             distributor: None,
             remote_write: edges::remote_write(&config),
             room: room.clone(),
@@ -165,9 +167,10 @@ impl QueryGate {
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
-        let pages = pages::serve(pages, admin_listener, &config, &edge.shell, &drain, &mut tasks)?;
-        let router = http::router(edge, pages);
-        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
+        let door = front_door::start(&config, clock, &registry, &mut pages, &mut tasks, &drain)?;
+        let served = pages::Served { listener: admin_listener, shell: &edge.shell, clock };
+        let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
+        let router = front_door::before(http::router(edge, pages), door);
         serve_http(&config, listener, router, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
@@ -222,6 +225,7 @@ impl Queries {
         };
         if let Some(downstreams) = &downstreams {
             follow_downstreams(downstreams, means.registry, means.tasks, means.drain)?;
+            means.pages.shown.downstreams(downstreams);
         }
         let member = Member::join_query_gates(joining)?;
         let ask = asking_here(&config, reads, downstreams);
@@ -358,11 +362,19 @@ pub(super) fn start_frontend(
             () = watching.watch() => {}
         }
     });
+    pages.shown.frontend(&frontend);
+    pages.shown.member(member);
+    pages.shown.budgets(&budgets);
+    let refused = Arc::clone(&frontend);
+    let refused = move |tenant: &TenantId, tell: &mut dyn FnMut(RefusedCount<'_>)| {
+        refused.tell_refused_of(tenant, tell);
+    };
     let clients = ClientsSource {
         writes: None,
         queries: budgets.clone(),
         overrides: Arc::clone(overrides),
         are_clients_known: config.client_identity.enabled,
+        refused: Arc::new(refused),
     };
     pages.add_ours(|site| admin::clients::router(Gates::QueryFrontends, clients, site));
     if let Some(member) = member {

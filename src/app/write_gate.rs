@@ -120,6 +120,8 @@ impl WriteGate {
         };
         let Started { distributor, budgets } =
             start_distributor(&config, &overrides, member.as_ref(), sink, clock, means)?;
+        let room = room(&config);
+        pages.shown.process(&config, &reloads, &certificates, &room);
         let read = move |families: &mut Families| certificates.read_metrics(families);
         registry.register(Box::new(AtScrape::new("tls_families", read)))?;
         if let Some(reloads) = reloads {
@@ -128,6 +130,7 @@ impl WriteGate {
         }
 
         if let Some(ingesters) = &ingesters {
+            pages.shown.ingester_ring(ingesters.ring());
             for path in ["/ring", "/ingester/ring"] {
                 pages.add(|site| admin::ring_router(path, ingesters.page(clock), site));
             }
@@ -137,16 +140,14 @@ impl WriteGate {
         pages.add_explain(&config, &overrides, (None, Some(&distributor)), clock);
         gossip.add_page(&mut pages);
         let admin_address = admin_listener.as_ref().map(pages::address).transpose()?;
-        pages.add_landings(&config, admin_address);
-        let room = room(&config);
+        pages.add_landing(&config, admin_address);
         let shown = room.clone();
         let read = move |families: &mut Families| shown.read_metrics(families);
         registry.register(Box::new(AtScrape::new("server_families", read)))?;
-        let door = registry.clone();
         let edge = http::HttpEdge {
             tenancy: Tenancy::from_auth_enabled(config.auth_enabled),
             clients: ClientHeader::of_http(&config.client_identity)?,
-            shell: edges::shell(&config, ready, registry, &overrides),
+            shell: edges::shell(&config, ready, registry.clone(), &overrides),
             distributor: Some(edges::distributor_calls(&distributor, clock)),
             remote_write: edges::remote_write(&config),
             room,
@@ -159,9 +160,10 @@ impl WriteGate {
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
-        let pages = pages::serve(pages, admin_listener, &config, &edge.shell, &drain, &mut tasks)?;
-        let router = http::router(edge, pages);
-        let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
+        let door = front_door::start(&config, clock, &registry, &mut pages, &mut tasks, &drain)?;
+        let served = pages::Served { listener: admin_listener, shell: &edge.shell, clock };
+        let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
+        let router = front_door::before(http::router(edge, pages), door);
         serve_http(&config, listener, router, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,

@@ -71,6 +71,15 @@ pub struct BudgetsSetup {
     pub connect: Connector,
 }
 
+/// Another gate, as we see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    pub id: Id,
+    pub address: Arc<str>,
+    /// It answers, as far as is known.
+    pub is_up: bool,
+}
+
 /// One gate's budgets, its own and those that it spends of. Cheap to clone; links and hand-overs
 /// end with the last clone.
 #[derive(Clone)]
@@ -226,6 +235,31 @@ impl Budgets {
     /// Who keeps a budget, by the map in force.
     pub fn owner_of(&self, key: Key<'_>) -> Option<Id> {
         self.shared.gate.owner_of(key)
+    }
+
+    /// All other gates of the ring, by id, and whether they answer.
+    pub fn peers(&self) -> Vec<PeerView> {
+        let members = self.shared.members.load();
+        let mut peers: Vec<_> = members
+            .values()
+            .map(|member| PeerView {
+                id: Id::clone(&member.id),
+                address: Arc::clone(&member.address),
+                is_up: self.is_up(&member.id),
+            })
+            .collect();
+        peers.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        peers
+    }
+
+    /// Our own id in the ring.
+    pub fn us(&self) -> &Id {
+        self.shared.gate.us()
+    }
+
+    /// What is done with budgets whose owner does not answer.
+    pub fn settings(&self) -> GateSettings {
+        self.shared.settings
     }
 
     /// Whether a gate of the ring answers, as far as is known; false for one that is not there.

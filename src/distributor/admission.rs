@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exposition::{Counter, Families};
+use crate::exposition::{Counter, Families, RefusedCount, Used};
 use crate::ratelimit::Ewma;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -121,6 +121,40 @@ impl Admission {
         self.rate.tick();
     }
 
+    /// How near the instance is to its limits; `client_requests` as in [`Admission::admit`].
+    pub fn used(&self, client_requests: u64) -> [Used; 3] {
+        let limits = &self.limits;
+        [
+            (
+                "max_inflight_push_requests",
+                self.in_flight.load(Ordering::Relaxed) as f64,
+                limits.max_inflight_push_requests as f64,
+            ),
+            ("max_ingestion_rate", self.rate.rate(), limits.max_ingestion_rate),
+            (
+                "max_inflight_client_requests",
+                client_requests as f64,
+                limits.max_inflight_client_requests as f64,
+            ),
+        ]
+        .map(|(limit, used, max)| Used { limit, used, max })
+    }
+
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        for (reason, counter) in self.refused() {
+            let (metric, count) = ("freehold_distributor_requests_refused_total", counter.get());
+            tell(RefusedCount { metric, unit: "requests", reason, tenant: None, count });
+        }
+    }
+
+    fn refused(&self) -> [(&'static str, &Counter); 3] {
+        [
+            ("max_inflight_client_requests", &self.refused_client_requests),
+            ("max_inflight_push_requests", &self.refused_in_flight),
+            ("max_ingestion_rate", &self.refused_rate),
+        ]
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         families.gauge(
             "cortex_distributor_inflight_push_requests",
@@ -148,11 +182,7 @@ impl Admission {
             "freehold_distributor_requests_refused_total",
             "Requests refused as a whole by a limit of this instance.",
         );
-        for (limit, counter) in [
-            ("max_inflight_client_requests", &self.refused_client_requests),
-            ("max_inflight_push_requests", &self.refused_in_flight),
-            ("max_ingestion_rate", &self.refused_rate),
-        ] {
+        for (limit, counter) in self.refused() {
             refused.sample([("limit", limit)], counter.get() as f64);
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::clock::Now;
 use crate::distributor::prepared::{Counts, Discarded};
 use crate::distributor::turns::Turns;
-use crate::exposition::{Counter, Families};
+use crate::exposition::{Counter, Families, RefusedCount};
 use crate::sync::{AtomicI64, Mutex, Ordering};
 use crate::tenant::TenantId;
 use crate::wire::write_request::Summary;
@@ -158,6 +158,17 @@ impl Tenants {
         drop(map);
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
+    }
+
+    /// What was discarded of each tenant, by reason. Holds one tenant's lock at a time.
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let tenants: Vec<_> =
+            map.iter().map(|(id, counters)| (id.clone(), Arc::clone(counters))).collect();
+        drop(map);
+        for (id, counters) in tenants {
+            counters.tell_refused(id.as_str(), tell);
+        }
     }
 
     pub fn read_metrics(&self, families: &mut Families) {
@@ -340,6 +351,25 @@ impl TenantCounters {
     /// Counts samples that were left out, for histograms over their rate.
     pub fn discarded_samples(&self, reason: &'static str, count: u64) {
         *self.discards().samples.entry(reason).or_default() += count;
+    }
+
+    /// What was discarded of this tenant, by reason.
+    pub fn tell_refused(&self, tenant: &str, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        let discards = self.discards();
+        for (metric, unit, counts) in [
+            ("cortex_discarded_samples_total", "samples", &discards.samples),
+            ("cortex_discarded_exemplars_total", "exemplars", &discards.exemplars),
+            ("cortex_discarded_metadata_total", "metadata", &discards.metadata),
+        ] {
+            for (&reason, &count) in counts {
+                tell(RefusedCount { metric, unit, reason, tenant: Some(tenant), count });
+            }
+        }
+    }
+
+    /// What budgets of clients would have refused of a tenant that only counts.
+    pub fn shadow_refused_total(&self) -> u64 {
+        self.shadow_refused.get()
     }
 
     fn discards(&self) -> crate::sync::MutexGuard<'_, Discards> {

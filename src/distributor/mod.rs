@@ -27,6 +27,7 @@ mod sink;
 mod tests;
 mod turns;
 pub mod validation;
+mod views;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -61,6 +62,7 @@ pub use rates::{Peers, RateView, Refused};
 pub use received::{Form, Received, RoomFor, Unreadable};
 pub use replicas::Dropped;
 pub use sink::{LocalPush, RingSink, Sink, SinkError};
+pub use views::WayOn;
 
 /// See the head of the file.
 pub struct Distributor {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::distributor::fan_out::{FanOut, FanOutError};
 use crate::distributor::prepared::Prepared;
 use crate::distributor::{Form, Received};
-use crate::exposition::Families;
+use crate::exposition::{Families, RefusedCount};
 use crate::ring::Ring;
 use crate::tenant::{ClientId, TenantId};
 use crate::units::shard_size;
@@ -148,6 +148,13 @@ impl Sink {
     /// Somebody behind us counts the same traffic under the same names.
     pub(super) fn is_counted_behind(&self) -> bool {
         matches!(self, Self::Upstream(_))
+    }
+
+    pub(super) fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        match self {
+            Self::Local(_) | Self::Ring(_) => {}
+            Self::Upstream(upstream) => upstream.tell_refused(tell),
+        }
     }
 
     pub(super) fn read_metrics(&self, families: &mut Families) {

@@ -13,6 +13,8 @@ use crate::exposition::Counter;
 use crate::ratelimit::{Bucket, BucketView, RATE_UNLIMITED};
 use crate::sync::{AtomicU32, Ordering};
 
+mod look;
+
 /// How much of each is kept, and how long a proof is good.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -161,7 +163,7 @@ impl Door {
                 }
                 return Err(over);
             }
-            entered.left = limit.shown(view(bucket, now_ns)).or(entered.left);
+            entered.left = limit.shown(view_of(bucket, now_ns)).or(entered.left);
         }
         if let Some(pair) = &mut proven {
             pair.under_way += 1;
@@ -190,7 +192,7 @@ impl Door {
                 entry.undo(entered, now_ns);
                 return Err(over);
             }
-            entered.left = limit.shown(view(&entry.requests, now_ns));
+            entered.left = limit.shown(view_of(&entry.requests, now_ns));
         }
         Ok(())
     }
@@ -325,7 +327,7 @@ impl Door {
         }
         // Its burst is at least the one credit that is asked for.
         let wait_ns = bucket.wait_ns(1, now_ns).unwrap_or_default();
-        let left = view(bucket, now_ns);
+        let left = view_of(bucket, now_ns);
         self.judge(limit, OverLimit { limiter: limit.limiter, key, wait_ns, left })
     }
 
@@ -372,6 +374,6 @@ fn bucket(limit: Option<Limit>) -> Bucket {
     }
 }
 
-fn view(bucket: &Bucket, now_ns: i64) -> BucketView {
+fn view_of(bucket: &Bucket, now_ns: i64) -> BucketView {
     BucketView { credits: bucket.credits_at(now_ns), rate: bucket.rate(), burst: bucket.burst() }
 }

@@ -128,6 +128,11 @@ impl Key {
         Self(bytes)
     }
 
+    /// It is of a credential, and of no address.
+    pub(super) fn is_credential(self) -> bool {
+        self.0[KEY_BYTES - 1] & 1 == 1
+    }
+
     /// The key of a credential at an address. Nobody knows an address' key, so nobody can find two
     /// pairs that fall together, though he may choose the credentials.
     pub(super) fn of_pair(address: AddressKey, credential: CredentialKey) -> Self {

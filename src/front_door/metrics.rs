@@ -3,9 +3,32 @@
 use super::config::Limiter;
 use super::door::Door;
 use super::{FrontDoor, RouteClass};
-use crate::exposition::Families;
+use crate::exposition::{Families, RefusedCount};
+
+/// What a refusal is called where class and limiter are one word.
+const REFUSED: [[&str; 3]; 3] = [
+    ["write failures", "write address", "write credential"],
+    ["query failures", "query address", "query credential"],
+    ["admin failures", "admin address", "admin credential"],
+];
 
 impl FrontDoor {
+    /// Tells of everything that was refused here since the start.
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        let (unit, tenant) = ("requests", None);
+        let (metric, count) = ("freehold_front_door_denied_total", self.denied.get());
+        tell(RefusedCount { metric, unit, reason: "denied", tenant, count });
+        let metric = "freehold_front_door_refused_total";
+        for (class, door) in RouteClass::ALL.into_iter().zip(&self.doors) {
+            let Some(door) = door else { continue };
+            for limiter in Limiter::ALL {
+                let count = door.counts.refused[limiter as usize].get();
+                let reason = REFUSED[class as usize][limiter as usize];
+                tell(RefusedCount { metric, unit, reason, tenant, count });
+            }
+        }
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         families.counter(
             "freehold_front_door_denied_total",

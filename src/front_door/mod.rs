@@ -26,6 +26,7 @@ pub mod keys;
 mod metrics;
 pub mod networks;
 mod table;
+pub mod view;
 
 use std::net::IpAddr;
 use std::sync::Arc;

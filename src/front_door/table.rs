@@ -32,6 +32,10 @@ const ONE_SHARD_MAX: usize = 1024;
 /// ones than that come each second; then nobody stays for long anyway.
 const TICK_NS: i64 = 1_000_000_000;
 
+/// Entries that are looked at under one lock by whoever looks at all: some microseconds' worth, and
+/// less than what a request waits for anyway that meets another in its shard.
+const LOOK_ENTRIES: usize = 256;
+
 /// See the head of the file.
 pub struct Table<V> {
     shards: Box<[CachePadded<Mutex<Shard<V>>>]>,
@@ -152,6 +156,27 @@ impl<V> Table<V> {
 
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Looks at every entry, a few under each lock. One that comes or goes meanwhile may be seen
+    /// twice, or not at all.
+    pub fn look(&self, mut see: impl FnMut(Key, &V)) {
+        for shard in &self.shards {
+            let mut from = 0;
+            loop {
+                let shard = lock(shard);
+                shard.part(from, LOOK_ENTRIES).for_each(|(key, value)| see(*key, value));
+                from += LOOK_ENTRIES;
+                if from >= shard.len() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// What is kept at most.
+    pub fn entries_max(&self) -> usize {
+        self.shard_entries_max * self.shards.len()
     }
 
     pub fn evictions(&self) -> Evictions {
@@ -309,6 +334,20 @@ mod tests {
             }
         });
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn who_looks_at_all_sees_each_entry_once_while_nothing_moves() {
+        for (entries_max, entries) in [(10, 3), (1000, 1000), (100_000, 5000)] {
+            let table = table(entries_max);
+            (0..entries).for_each(|number| set(&table, number, number + 1));
+            let mut seen = Vec::new();
+            table.look(|key, value| seen.push((*value, key)));
+            seen.sort_unstable_by_key(|(value, _)| *value);
+            let expect: Vec<_> = (0..entries).map(|number| (number + 1, key(number))).collect();
+            assert_eq!(seen, expect);
+            assert!(table.entries_max() <= entries_max);
+        }
     }
 
     #[test]

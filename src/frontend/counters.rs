@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-use crate::exposition::{Counter, Families};
+use crate::exposition::{Counter, Families, RefusedCount};
 use crate::sync::Mutex;
 use crate::tenant::TenantId;
 
@@ -55,6 +55,30 @@ impl Counters {
             false => tenant.as_str(),
         };
         *rows.entry(row.to_owned()).or_default() += 1;
+    }
+
+    /// Tells of queries that were refused, by reason and tenant.
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        for ((reason, tenant), &count) in lock(&self.rejected).iter() {
+            tell(rejected(reason, tenant, count));
+        }
+    }
+
+    /// The same of one tenant, and what budgets of its clients would have refused.
+    pub fn tell_refused_of(&self, tenant: &TenantId, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        for ((reason, of), &count) in lock(&self.rejected).iter() {
+            if of == tenant.as_str() {
+                tell(rejected(reason, of, count));
+            }
+        }
+        let count = lock(&self.shadowed).get(tenant.as_str()).copied().unwrap_or_default();
+        tell(RefusedCount {
+            metric: "freehold_frontend_client_shadow_refused_total",
+            unit: "queries",
+            reason: "in shadow",
+            tenant: Some(tenant.as_str()),
+            count,
+        });
     }
 
     pub fn read_metrics(&self, families: &mut Families) {
@@ -110,6 +134,16 @@ impl Counters {
         for (finding, count) in ["true", "false", "silence"].into_iter().zip(&self.canaries) {
             family.sample([("finding", finding)], count.get() as f64);
         }
+    }
+}
+
+fn rejected<'a>(reason: &'static str, tenant: &'a str, count: u64) -> RefusedCount<'a> {
+    RefusedCount {
+        metric: "cortex_rejected_queries_total",
+        unit: "queries",
+        reason,
+        tenant: Some(tenant),
+        count,
     }
 }
 

@@ -23,6 +23,7 @@ mod purse;
 mod query_log;
 mod refusal;
 pub mod shared;
+mod views;
 mod watch;
 
 use std::pin::Pin;
@@ -53,6 +54,7 @@ use query_log::{Line, QueryLog};
 use refusal::Which;
 
 pub use in_flight::Full;
+pub use views::CachedAreFree;
 
 /// Value of the `reason` label where a client's budget refuses.
 const CLIENT_RATE_LIMITED: &str = "client_rate_limited";

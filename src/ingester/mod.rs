@@ -29,6 +29,7 @@ pub mod passes;
 mod push;
 mod rates;
 pub mod recounts;
+pub mod refusals;
 mod restart;
 pub mod settings_check;
 pub mod standing;

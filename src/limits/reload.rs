@@ -83,6 +83,8 @@ pub struct ReloadStatus {
     pub failures_total: u64,
     /// Warnings about the file in force.
     pub warnings: usize,
+    /// Why the present file could not be taken over, while it could not.
+    pub failure: Option<String>,
 }
 
 /// Re-reads the runtime file into [`Overrides`].
@@ -130,6 +132,7 @@ impl Reloader {
         match loaded {
             Ok(fresh) => {
                 status.last_successful = true;
+                status.failure = None;
                 if let Some((file, sha256)) = fresh {
                     log_warnings(&file);
                     status.warnings = file.warnings.total;
@@ -144,6 +147,7 @@ impl Reloader {
             Err(error) => {
                 status.last_successful = false;
                 status.failures_total += 1;
+                status.failure = Some(chain(&error));
                 Err(error)
             }
         }

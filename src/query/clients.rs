@@ -235,7 +235,6 @@ mod tests {
     #[test]
     fn a_table_names_what_is_known_and_who_is_silent() {
         let page = ClientsPage {
-            frame: Default::default(),
             enabled: true,
             kind: "writes".to_owned(),
             notes: vec!["a note".to_owned()],
@@ -244,6 +243,7 @@ mod tests {
             tenant_budget: Some(row("", 20.0)),
             clients: vec![row("CN=a b", 0.25)],
             silent_gates: vec!["gate-2".to_owned(), "gate-3".to_owned()],
+            ..ClientsPage::default()
         };
         let expect = "\
 a note

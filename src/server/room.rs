@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use crate::exposition::Families;
+use crate::exposition::{Families, RefusedCount};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Requests that may wait for room; further ones are refused at once. Each keeps up to a stream's
@@ -92,6 +92,20 @@ impl Room {
 
     pub fn waiting(&self) -> usize {
         WAITING_MAX - self.0.waiting.available_permits()
+    }
+
+    pub fn bytes_max(&self) -> usize {
+        self.0.bytes_max
+    }
+
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        tell(RefusedCount {
+            metric: "freehold_server_refused_requests_total",
+            unit: "requests",
+            reason: "no room",
+            tenant: None,
+            count: self.0.refused.load(Ordering::Relaxed),
+        });
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

@@ -110,6 +110,16 @@ impl<T: Send + Sync + 'static> Watched<T> {
         }
     }
 
+    /// Which one this is: `server_grpc`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Why the files in place cannot be used, while they cannot; what was read before stays.
+    pub fn failure(&self) -> Option<String> {
+        self.state.lock().expect("no panic under this lock").failure.clone()
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         let state = self.state.lock().expect("no panic under this lock");
         let labels = [("for", self.name)];

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::UpstreamError;
-use crate::exposition::Families;
+use crate::exposition::{Families, RefusedCount};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Guarded by nothing: each count is a truth of its own.
@@ -94,6 +94,15 @@ impl Budget {
     /// Bytes of their requests.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Tells of calls that were not made, by the bound that was reached.
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        for (reason, count) in [("bytes", &self.refused_bytes), ("requests", &self.refused_calls)] {
+            let (metric, count) =
+                ("freehold_upstream_refused_total", count.load(Ordering::Relaxed));
+            tell(RefusedCount { metric, unit: "calls", reason, tenant: None, count });
+        }
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

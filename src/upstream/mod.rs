@@ -49,7 +49,7 @@ pub use conversation::{NotTaken, Questions};
 pub use dial::SUSPICIOUS_AFTER;
 pub use send::Answer;
 
-use crate::exposition::Families;
+use crate::exposition::{Families, RefusedCount};
 use crate::tls::{self, ClientTls, TlsError};
 use budget::Budget;
 use config::{UpstreamConfig, UpstreamConfigError};
@@ -209,6 +209,10 @@ impl Upstream {
     /// The certificates, to be followed; none where the upstream is spoken to plainly.
     pub fn tls(&self) -> Option<&Arc<ClientTls>> {
         self.0.pool.tls()
+    }
+
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        self.0.budget.tell_refused(tell);
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

@@ -15,6 +15,7 @@ use freehold::clients::peers::{BudgetsSetup, connector};
 use freehold::clients::{Budgets, GateSettings, Key, KeyHasher, Kind, OwnerMap, Terms};
 use freehold::clock::Clock;
 use freehold::config::{ClientsArgs, ClientsAsk, Config, Target};
+use freehold::exposition::RefusedCount;
 use freehold::limits::IngestionRateStrategy;
 use freehold::query::clients::{self, ClientsError};
 use freehold::ratelimit::Budget;
@@ -216,6 +217,8 @@ async fn case_r17_any_gate_shows_what_the_owner_keeps_and_resets_it() {
         assert_eq!(full["budget"]["credit"], json!(BURST as f64), "nothing is owed: {full}");
         assert_eq!(gates.push(0, &client, BURST).await, 200);
         assert_eq!(gates.push(1, &client, 1).await, 429);
+        let refused = &gates.json(1, &named).await["refused"][0];
+        assert_eq!(refused["reason"], "client_rate_limited", "the second gate has refused");
         for asked in 0..2 {
             let one = gates.json(asked, &named).await;
             let row = &one["budget"];
@@ -225,6 +228,8 @@ async fn case_r17_any_gate_shows_what_the_owner_keeps_and_resets_it() {
             assert_eq!((&row["burst"], &row["rate"]), (&json!(BURST), &json!(RATE)));
             let shown = gates.get(asked, &named, "text/html").await;
             assert!(shown.body.contains("name=\"client\"") && !shown.body.contains("<b>"));
+            let asks_twice = shown.body.contains("<details class=\"confirm\">");
+            assert!(asks_twice && shown.body.contains("name=\"csrf\""), "{}", shown.body);
             let text = clients::run(&gates.args(asked, show(&client), false)).await.expect("told");
             assert!(text.contains(&client) && text.contains(&format!("gate-{owner}")), "{text}");
 
@@ -265,6 +270,8 @@ async fn the_list_has_the_poorest_of_all_gates_and_names_who_is_silent() {
         gates.json(1, &format!("{}&format=json", query(TENANT, None))).await,
     ];
     for page in [&first, &second] {
+        let gates: Vec<_> = page["gates"].as_array().expect("a list").iter().collect();
+        assert!(gates.len() == 2 && gates.iter().all(|gate| gate["up"] == true), "{gates:?}");
         assert_eq!(page["silent_gates"], json!([]));
         let expect =
             json!({ "rate": RATE, "burst": BURST, "tracked_clients": 1000, "shadow": false });
@@ -438,6 +445,7 @@ async fn budgets_of_queries_are_shown_and_forgiven_with_their_tries() {
         queries: Some(budgets.clone()),
         overrides: Arc::clone(&overrides),
         are_clients_known: true,
+        refused: Arc::new(|_: &TenantId, _: &mut dyn FnMut(RefusedCount<'_>)| {}),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("bound").to_string();

@@ -36,6 +36,7 @@ mod metric_names;
 mod pages;
 mod pages_ring;
 mod pages_tenants;
+mod pages_overview;
 mod pass_through;
 mod passes;
 mod ports;

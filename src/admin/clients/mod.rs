@@ -5,6 +5,7 @@
 //! spends of it knows no more than its leases. Gates that do not answer are named, since what
 //! they own is missing.
 
+mod html;
 pub mod kind;
 mod page;
 
@@ -18,17 +19,19 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use super::site::{Frame, Site};
+use super::site::Site;
 use super::{FORM_BYTES_MAX, answer};
 use crate::clients::peers::InspectError;
 use crate::clients::{Gates, Key};
 use crate::distributor::shared;
 use crate::frontend::shared as queries;
 use crate::tenant::{ClientId, ClientIdError, TenantId, TenantIdError};
+use html::{ListHtml, OneHtml};
 use kind::{NO_TENANT_QUERIES, words};
 
 pub use page::{
-    ClientLimit, ClientPage, ClientsPage, ClientsSource, ResetDone, Row, query, query_of,
+    ClientLimit, ClientPage, ClientsPage, ClientsSource, GateRow, Refused, ResetDone, Row,
+    TellRefusedOf, query, query_of,
 };
 
 #[derive(Clone)]
@@ -107,19 +110,18 @@ async fn show(
         Ok(kind) => kind,
         Err(error) => return error.into(),
     };
-    let framed = |page: ClientsPage| ClientsPage { frame: pages.frame(), ..page };
+    let frame = pages.site.frame(path(pages.kind));
     let made = match (&query.client, query.tenant.as_str()) {
-        (Some(client), tenant) => {
-            let framed = |page: ClientPage| ClientPage { frame: pages.frame(), ..page };
-            let page = source.one(kind, tenant, client).await;
-            page.map(|page| answer::either(json, &framed(page)))
-        }
+        (Some(client), tenant) => source.one(kind, tenant, client).await.map(|page| match json {
+            true => answer::told(answer::JSON, &page, ""),
+            false => answer::shown(&OneHtml { frame, page }),
+        }),
         // People are asked by a form.
-        (None, "") if !json => Ok(answer::shown(&framed(source.unnamed(kind)))),
-        (None, tenant) => {
-            let page = source.list(kind, tenant).await;
-            page.map(|page| answer::either(json, &framed(page)))
-        }
+        (None, "") if !json => Ok(answer::shown(&ListHtml { frame, page: source.unnamed(kind) })),
+        (None, tenant) => source.list(kind, tenant).await.map(|page| match json {
+            true => answer::told(answer::JSON, &page, ""),
+            false => answer::shown(&ListHtml { frame, page }),
+        }),
     };
     made.unwrap_or_else(|refusal| refusal)
 }
@@ -175,15 +177,13 @@ async fn forgiven(pages: &Pages, request: Request) -> Result<(Name, ResetDone), 
         }
     }
     let silent = done.silent_gates.join(" ");
-    tracing::info!(%who, tenant, client, kind, done.was_owed, silent, "budget reset by an operator");
+    tracing::info!(
+        %who, tenant, client, kind, done.was_owed, silent, "budget reset by an operator"
+    );
     Ok((name, done))
 }
 
 impl Pages {
-    fn frame(&self) -> Frame {
-        self.site.frame(path(self.kind))
-    }
-
     /// What `kind=` asks for.
     fn kind(&self, given: &str) -> Result<Gates, NameError> {
         match given {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use askama::Template;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::kind::{self, NO_TENANT_QUERIES, Words, words};
 use super::{Name, unknown, with_causes};
-use crate::admin::site::Frame;
 use crate::clients::peers::{Budgets, Reset};
 use crate::clients::{AccountView, Gates, Kind, Terms};
 use crate::distributor::shared;
+use crate::exposition::RefusedCount;
 use crate::frontend::shared as queries;
 use crate::limits::{ClientBudget, IngestionRateStrategy, Limits, Overrides};
+use crate::tenant::TenantId;
 
 /// Most clients of one page: what an operator reads, and the poorest stand first.
 pub const ROWS_MAX: usize = 100;
@@ -23,6 +23,9 @@ const CLIENTS_OFF: &str = "clients have no budgets here: start every gate with \
 const NOT_LEASED: &str = "the tenant's own rate is not kept over all distributors: start every \
                           gate with -distributor.ingestion-rate-limit-strategy=leased";
 const TENANT_UNLIMITED: &str = "the tenant's own rate has no limit: set ingestion_rate";
+
+/// Tells what this gate has refused of a tenant, since it came.
+pub type TellRefusedOf = dyn Fn(&TenantId, &mut dyn FnMut(RefusedCount<'_>)) + Send + Sync;
 
 /// What the pages are made from.
 #[derive(Clone)]
@@ -34,14 +37,13 @@ pub struct ClientsSource {
     pub overrides: Arc<Overrides>,
     /// Requests are looked at for their client.
     pub are_clients_known: bool,
+    /// Of the kind that the page is about.
+    pub refused: Arc<TellRefusedOf>,
 }
 
 /// Who is at the limit.
-#[derive(Debug, Default, Serialize, Deserialize, Template)]
-#[template(path = "clients.html", config = "src/admin/askama.toml")]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ClientsPage {
-    #[serde(skip)]
-    pub frame: Frame,
     pub enabled: bool,
     /// What the budgets are of.
     pub kind: String,
@@ -56,6 +58,32 @@ pub struct ClientsPage {
     pub clients: Vec<Row>,
     /// Gates that did not answer; what they own is missing.
     pub silent_gates: Vec<String>,
+    /// What the gate that was asked has refused of the tenant, by reason.
+    #[serde(default)]
+    pub refused: Vec<Refused>,
+    /// All gates that budgets are shared with, the one that was asked first.
+    #[serde(default)]
+    pub gates: Vec<GateRow>,
+}
+
+/// What was refused for one reason, at the gate that was asked.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub reason: String,
+    /// What is counted: samples, queries.
+    pub unit: String,
+    /// Since the tenant came there.
+    pub total: u64,
+}
+
+/// A gate of the ring.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateRow {
+    pub id: String,
+    /// Empty for the gate that was asked.
+    pub address: String,
+    /// It answers, as far as the gate that was asked knows.
+    pub up: bool,
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -69,11 +97,8 @@ pub struct ClientLimit {
 }
 
 /// One budget.
-#[derive(Debug, Default, Serialize, Deserialize, Template)]
-#[template(path = "client.html", config = "src/admin/askama.toml")]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ClientPage {
-    #[serde(skip)]
-    pub frame: Frame,
     pub enabled: bool,
     /// What the budget is of.
     pub kind: String,
@@ -83,6 +108,9 @@ pub struct ClientPage {
     pub client: String,
     /// `None` where there is no limit.
     pub budget: Option<Row>,
+    /// What the gate that was asked has refused of the tenant, by reason.
+    #[serde(default)]
+    pub refused: Vec<Refused>,
 }
 
 /// A budget at its owner.
@@ -126,13 +154,15 @@ impl ClientsSource {
             enabled: self.of(kind).is_some(),
             kind: kind::name(kind).to_owned(),
             notes: self.general_note(kind).map(str::to_owned).into_iter().collect(),
+            gates: self.of(kind).map(gates).unwrap_or_default(),
             ..ClientsPage::default()
         }
     }
 
     pub(super) async fn list(&self, kind: Gates, tenant: &str) -> Result<ClientsPage, Response> {
         let name = Name::parse(kind, tenant, "")?;
-        let mut page = ClientsPage { tenant: tenant.to_owned(), ..self.unnamed(kind) };
+        let refused = self.refused_of(&name.tenant);
+        let mut page = ClientsPage { tenant: tenant.to_owned(), refused, ..self.unnamed(kind) };
         let Some(budgets) = self.of(kind) else { return Ok(page) };
         if let (Some(own), Ok(key)) = (self.own_terms(&name).ok().flatten(), name.key()) {
             match budgets.show(key).await {
@@ -188,6 +218,7 @@ impl ClientsSource {
             kind: kind::name(kind).to_owned(),
             tenant: tenant.to_owned(),
             client: client.to_owned(),
+            refused: self.refused_of(&name.tenant),
             ..ClientPage::default()
         };
         let Some(budgets) = self.of(kind) else {
@@ -208,6 +239,18 @@ impl ClientsSource {
         let shown = budgets.show(name.key()?).await.map_err(|error| unknown(&error))?;
         page.budget = Some(Row::new(client, terms, shown.owner, shown.account));
         Ok(page)
+    }
+
+    fn refused_of(&self, tenant: &TenantId) -> Vec<Refused> {
+        let mut rows = Vec::new();
+        (self.refused)(tenant, &mut |told: RefusedCount<'_>| {
+            if told.count > 0 {
+                let (reason, unit) = (told.reason.to_owned(), told.unit.to_owned());
+                rows.push(Refused { reason, unit, total: told.count });
+            }
+        });
+        rows.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.reason.cmp(&b.reason)));
+        rows
     }
 
     fn general_note(&self, kind: Gates) -> Option<&'static str> {
@@ -255,10 +298,6 @@ fn client_limit(kind: Gates, limits: &Limits) -> Option<(Terms, ClientBudget)> {
 }
 
 impl ClientsPage {
-    fn link(&self, row: &Row) -> String {
-        query_of(self.gates(), &self.tenant, Some(&row.client))
-    }
-
     /// What a budget of this page counts.
     pub fn unit(&self) -> &'static str {
         self.words().unit
@@ -269,27 +308,34 @@ impl ClientsPage {
         self.words().over
     }
 
-    fn words(&self) -> &'static Words {
-        words(self.gates())
+    pub(super) fn words(&self) -> &'static Words {
+        words(self.kind())
     }
 
-    fn gates(&self) -> Gates {
+    pub(super) fn kind(&self) -> Gates {
         kind::parse(&self.kind).unwrap_or_default()
     }
 }
 
 impl ClientPage {
-    fn all(&self) -> String {
-        query_of(self.gates(), &self.tenant, None)
+    pub(super) fn words(&self) -> &'static Words {
+        words(self.kind())
     }
 
-    fn words(&self) -> &'static Words {
-        words(self.gates())
-    }
-
-    fn gates(&self) -> Gates {
+    pub(super) fn kind(&self) -> Gates {
         kind::parse(&self.kind).unwrap_or_default()
     }
+}
+
+/// All gates of the ring; ours answers, or nobody would ask.
+fn gates(budgets: &Budgets) -> Vec<GateRow> {
+    let us = GateRow { id: budgets.us().to_string(), address: String::new(), up: true };
+    let others = budgets.peers().into_iter().map(|peer| GateRow {
+        id: peer.id.to_string(),
+        address: peer.address.to_string(),
+        up: peer.is_up,
+    });
+    std::iter::once(us).chain(others).collect()
 }
 
 impl Row {
@@ -311,8 +357,13 @@ impl Row {
     }
 
     /// Nobody holds a credit of it.
-    fn is_used_up(&self) -> bool {
+    pub(super) fn is_used_up(&self) -> bool {
         self.credit < 1.0 && self.leased == 0
+    }
+
+    /// What the owner can give, as a part of the burst that a bar shows.
+    pub(super) fn bar(&self) -> f64 {
+        self.credit.clamp(0.0, self.burst as f64)
     }
 }
 

@@ -5,7 +5,7 @@ use prometheus::{Histogram, HistogramOpts};
 
 use super::super::gate::POLICIES;
 use super::{Budgets, Gates};
-use crate::exposition::Families;
+use crate::exposition::{Families, RefusedCount};
 
 /// From a fifth of what an answer takes on one machine to the longest wait that can be set.
 const WAIT_BUCKETS: [f64; 13] =
@@ -21,6 +21,17 @@ pub(super) fn waits(gates: Gates) -> Histogram {
 }
 
 impl Budgets {
+    /// Tells of requests that were refused since nobody could ask the budget's owner.
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        tell(RefusedCount {
+            metric: "freehold_client_fallbacks_total",
+            unit: "requests",
+            reason: "owner lost",
+            tenant: None,
+            count: self.counts().lost_refused,
+        });
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         let (counts, ring) = (self.counts(), self.gates().name());
         let mut decisions = families.counters(

@@ -127,6 +127,12 @@ impl<V> Shard<V> {
         self.row.iter().map(|entry| (&entry.key, &entry.value))
     }
 
+    /// Some of the entries, in no order.
+    pub(super) fn part(&self, from: usize, len_max: usize) -> impl Iterator<Item = (&Key, &V)> {
+        let rest = self.row.get(from..).unwrap_or_default();
+        rest.iter().take(len_max).map(|entry| (&entry.key, &entry.value))
+    }
+
     fn link(&mut self, place: u32, tick: Option<u32>) {
         let second = self.latest;
         self.row[place as usize].since = tick.unwrap_or_default();

@@ -80,6 +80,11 @@ impl FollowStatus {
         self.ingester.is_counted()
     }
 
+    /// The last poll of the upstream's series was answered.
+    pub fn is_reached(&self) -> bool {
+        self.counts.is_reached.load(Ordering::Acquire)
+    }
+
     /// Why `/ready` has to wait, if it has to.
     pub fn readiness(&self) -> Result<(), String> {
         if self.is_loaded() {

@@ -245,6 +245,11 @@ impl Found {
         self.0.lock().expect("no panic under this lock").differences.clone()
     }
 
+    /// The distributor's settings cannot be read now; what was found before stays.
+    pub fn is_failing(&self) -> bool {
+        self.0.lock().expect("no panic under this lock").is_failing
+    }
+
     pub fn tell(&self, looked: Result<Vec<Difference>, CheckError>) {
         let mut state = self.0.lock().expect("no panic under this lock");
         match looked {

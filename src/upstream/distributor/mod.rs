@@ -27,7 +27,7 @@ use super::back_off::BackOff;
 use super::budget::{Budget, InFlight};
 use super::connect::{Connector, Tasks, innermost};
 use super::end_to_end::end_to_end;
-use crate::exposition::{Counter, Families};
+use crate::exposition::{Counter, Families, RefusedCount};
 use crate::ring::config::address::{AddressError, Scheme as UrlScheme};
 use crate::tls::{self, ClientTls, TlsError};
 use config::{HttpUpstreamConfig, HttpUpstreamConfigError};
@@ -219,6 +219,14 @@ impl HttpUpstream {
         self.0.tls.as_ref()
     }
 
+    /// Tells of requests that were not sent, by the bound that was reached.
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        for (reason, counter) in self.0.counts.refused() {
+            let (metric, count) = ("freehold_distributor_upstream_refused_total", counter.get());
+            tell(RefusedCount { metric, unit: "requests", reason, tenant: None, count });
+        }
+    }
+
     pub fn read_metrics(&self, families: &mut Families) {
         let inner = &*self.0;
         let counts = &inner.counts;
@@ -244,11 +252,7 @@ impl HttpUpstream {
             "freehold_distributor_upstream_refused_total",
             "Requests not sent to the distributor behind this gate, by the bound that was reached.",
         );
-        for (bound, counter) in [
-            ("bytes", &counts.refused_bytes),
-            ("down", &counts.refused_down),
-            ("requests", &counts.refused_requests),
-        ] {
+        for (bound, counter) in counts.refused() {
             refused.sample([("bound", bound)], counter.get() as f64);
         }
         families.gauge(
@@ -361,6 +365,15 @@ impl Inner {
 }
 
 impl Counts {
+    /// Requests that were not sent, by the bound that was reached.
+    fn refused(&self) -> [(&'static str, &Counter); 3] {
+        [
+            ("bytes", &self.refused_bytes),
+            ("down", &self.refused_down),
+            ("requests", &self.refused_requests),
+        ]
+    }
+
     fn answers(&self) -> std::sync::MutexGuard<'_, BTreeMap<u16, u64>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }

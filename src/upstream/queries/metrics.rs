@@ -1,8 +1,8 @@
 //! What the way to those who answer tells of itself.
 
-use super::Inner;
 use super::address::Downstream;
-use crate::exposition::{Counter, Families};
+use super::{Counts, Inner};
+use crate::exposition::{Counter, Families, RefusedCount};
 
 pub(super) fn read(inner: &Inner, families: &mut Families) {
     let mut requests = families.counters(
@@ -52,12 +52,22 @@ pub(super) fn read(inner: &Inner, families: &mut Families) {
         "freehold_query_downstream_refused_total",
         "Queries not sent on, by why: nobody can be reached, too many under way, come back to us.",
     );
-    for (reason, counter) in [
-        ("down", &inner.counts.refused_down),
-        ("loop", &inner.counts.loops),
-        ("requests", &inner.counts.refused_requests),
-    ] {
+    for (reason, counter) in inner.counts.refused() {
         refused.sample([("reason", reason)], shown(counter));
+    }
+}
+
+/// Tells of queries that were not sent on, by why.
+pub(super) fn tell_refused(inner: &Inner, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+    for (reason, counter) in inner.counts.refused() {
+        let (metric, count) = ("freehold_query_downstream_refused_total", counter.get());
+        tell(RefusedCount { metric, unit: "queries", reason, tenant: None, count });
+    }
+}
+
+impl Counts {
+    fn refused(&self) -> [(&'static str, &Counter); 3] {
+        [("down", &self.refused_down), ("loop", &self.loops), ("requests", &self.refused_requests)]
     }
 }
 

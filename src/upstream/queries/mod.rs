@@ -32,7 +32,7 @@ use tokio::time::Instant;
 pub use query::{Query, Unproxied};
 pub use reply::{Reply, ReplyBody, ReplyError, ReplyHead};
 
-use crate::exposition::{Counter, Families};
+use crate::exposition::{Counter, Families, RefusedCount};
 use crate::sync::{AtomicUsize, Ordering};
 use crate::tls::{self, ClientTls, TlsError};
 use address::{Attempt, Downstream, Failure, Waits};
@@ -221,6 +221,10 @@ impl Downstreams {
     /// The certificates, to be followed; none where all are spoken to plainly.
     pub fn tls(&self) -> Option<&Arc<ClientTls>> {
         self.0.tls.as_ref()
+    }
+
+    pub fn tell_refused(&self, tell: &mut dyn FnMut(RefusedCount<'_>)) {
+        metrics::tell_refused(&self.0, tell);
     }
 
     pub fn read_metrics(&self, families: &mut Families) {
