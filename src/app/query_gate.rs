@@ -20,6 +20,7 @@ use super::pages::{self, Pages};
 use super::readiness::ring_note;
 use super::{
     AppError, budgets, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads,
+    traces,
 };
 use crate::admin;
 use crate::admin::clients::ClientsSource;
@@ -85,6 +86,7 @@ impl QueryGate {
         let registry = telemetry::registry();
         let (drainer, drain) = Drainer::new();
         let mut tasks = JoinSet::new();
+        let tracer = traces::start(&config, clock, &registry, &mut tasks, &drain)?;
 
         let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
@@ -167,7 +169,7 @@ impl QueryGate {
         let pages = pages::serve(pages, admin_listener, &config, &edge.shell, &drain, &mut tasks)?;
         let router = http::router(edge, pages);
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
-        serve_http(&config, listener, router, &drain, &mut tasks);
+        serve_http(&config, listener, router, tracer, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             pages = admin_address.map(tracing::field::display),

@@ -17,7 +17,9 @@ use super::ingester_ring::IngesterRing;
 use super::member::{Joining, Member};
 use super::pages::{self, Pages};
 use super::readiness::ring_note;
-use super::{AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads};
+use super::{
+    AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads, traces,
+};
 use crate::admin;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -65,6 +67,7 @@ impl WriteGate {
         let registry = telemetry::registry();
         let (drainer, drain) = Drainer::new();
         let mut tasks = JoinSet::new();
+        let tracer = traces::start(&config, clock, &registry, &mut tasks, &drain)?;
 
         let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
@@ -161,7 +164,7 @@ impl WriteGate {
         let pages = pages::serve(pages, admin_listener, &config, &edge.shell, &drain, &mut tasks)?;
         let router = http::router(edge, pages);
         let router = front_door::before(router, &config, clock, &door, &mut tasks, &drain)?;
-        serve_http(&config, listener, router, &drain, &mut tasks);
+        serve_http(&config, listener, router, tracer, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             // Where other gates ask for budgets; not there where none are shared.
