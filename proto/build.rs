@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "cortex.proto",
     "ingester.proto",
     "prometheus.proto",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 9] = [
     "ha.proto",
     "budgets.proto",
     "memberlist.proto",
+    "otlp_trace.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

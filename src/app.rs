@@ -25,7 +25,9 @@ mod owners;
 mod pages;
 mod query_gate;
 mod readiness;
+mod serving;
 mod shown;
+mod traces;
 mod write_gate;
 
 use std::net::SocketAddr;
@@ -49,10 +51,9 @@ use crate::limits::{BudgetsOff, Overrides};
 use crate::ring::Ring;
 use crate::ring::lifecycler::Lifecycler;
 use crate::ring::watcher::Watcher;
-use crate::server::Drained;
 use crate::server::client_header::ClientHeader;
 use crate::server::drain::{Drain, Drainer};
-use crate::server::grpc::{self, GrpcEdge, HealthSwitch};
+use crate::server::grpc::{GrpcEdge, HealthSwitch};
 use crate::server::http::{self, HttpEdge};
 use crate::server::listen::Listener;
 use crate::server::read::{self, ReadEdge};
@@ -76,6 +77,7 @@ use membership::{Membership, follow_own_state};
 use pages::Pages;
 use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
+use serving::{serve_grpc, serve_http};
 
 pub use error::AppError;
 pub use query_gate::QueryGate;
@@ -146,6 +148,7 @@ impl App {
         let (drainer, drain) = Drainer::new();
         let mut tasks = JoinSet::new();
         let (wake, wakes) = wakes();
+        let tracer = traces::start(&config, clock, &registry, &mut tasks, &drain)?;
 
         let store = open_store(&config).await?;
         let overrides = Arc::new(overrides(&config));
@@ -231,7 +234,8 @@ impl App {
             work.clone(),
             &health,
             drain.clone(),
-        );
+        )
+        .with_tracer(tracer.clone());
         let (started, distributors) = match config.target {
             // As in Cortex, an ingester alone takes pushes from distributors only.
             Target::Ingester | Target::Distributor | Target::QueryFrontend => (None, None),
@@ -322,7 +326,7 @@ impl App {
         let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
         let router = front_door::before(http::router(http_edge, pages), door);
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
-        serve_http(&config, http_listener, router, &drain, &mut tasks);
+        serve_http(&config, http_listener, router, tracer, &drain, &mut tasks);
         let serve_after = match config.target {
             Target::All | Target::Distributor | Target::QueryFrontend => Duration::ZERO,
             Target::Ingester => {
@@ -491,34 +495,4 @@ async fn listen(
     let listener = Listener::bind(address, connections_max).await;
     let listener = listener.map_err(|source| AppError::Listen { address, source })?;
     Ok(listener.with_tls(tls.clone()))
-}
-
-fn serve_grpc(
-    config: &Arc<Config>,
-    listener: Listener,
-    edge: GrpcEdge,
-    drain: &Drain,
-    tasks: &mut JoinSet<()>,
-) {
-    let (config, drain) = (Arc::clone(config), drain.clone());
-    tasks.spawn(async move {
-        if grpc::serve(listener, edge, &config.server, drain).await == Drained::Cut {
-            tracing::warn!("gRPC calls were cut off at the end of the drain");
-        }
-    });
-}
-
-fn serve_http(
-    config: &Arc<Config>,
-    listener: Listener,
-    router: axum::Router,
-    drain: &Drain,
-    tasks: &mut JoinSet<()>,
-) {
-    let (config, drain) = (Arc::clone(config), drain.clone());
-    tasks.spawn(async move {
-        if http::serve(listener, router, &config.server, drain).await == Drained::Cut {
-            tracing::warn!("HTTP requests were cut off at the end of the drain");
-        }
-    });
 }

@@ -48,6 +48,13 @@ impl Clock {
         }
     }
 
+    /// The wall clock alone, to the nanosecond: what spans are dated by.
+    #[expect(clippy::disallowed_methods, reason = "the one place where clocks are read")]
+    pub fn unix_ns(&self) -> i64 {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+    }
+
     /// The steady half of [`Clock::now`] alone.
     pub fn steady_ns(&self) -> i64 {
         // One second ahead, so that the first second is later than "never".

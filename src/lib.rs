@@ -14,7 +14,7 @@
 //! `tenant`, `units`, `go_text`, `sync`); mechanisms (`ratelimit`, `exposition`); the core rooms,
 //! which know neither clocks nor tasks nor each other (`ring`, `series`, `limits`, `clients`,
 //! `front_door`); formats
-//! (`wire`); what reaches outside (`clock`, `store`, `tls`, `upstream`, and the drivers inside
+//! (`wire`); what reaches outside (`clock`, `store`, `tls`, `upstream`, `trail`, and the drivers inside
 //! `ring` and `limits`); services (`ingester`, `distributor`, `frontend`); the edge (`server`, `admin`). A room
 //! uses what is below it. `docs/architecture.md` has the table, and `tests/tidy.rs` holds every
 //! import to it.
@@ -48,6 +48,7 @@ pub mod wire;
 
 pub mod store;
 pub mod tls;
+pub mod trail;
 pub mod upstream;
 
 pub mod distributor;

@@ -260,6 +260,33 @@ mod tests {
         assert_eq!(rest, wanted);
     }
 
+    /// What `docs/tracing-and-logs.md` promises of both forms.
+    #[test]
+    fn both_forms_of_a_line_have_the_same_keys() {
+        let told = || tracing::warn!(tenant = "a", reason = "why", untold = 0_u64, "write refused");
+        let json = testing::logged(told);
+        let json: Vec<&str> = json[0].as_object().unwrap().keys().map(String::as_str).collect();
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .event_format(Logfmt)
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), told);
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let pair = regex::Regex::new(r#"([a-z_]+)=(?:"[^"]*"|\S+)"#).unwrap();
+        let mut logfmt: Vec<&str> = pair
+            .captures_iter(&text)
+            .map(|pair| match pair.get(1).unwrap().as_str() {
+                "ts" => "timestamp",
+                "caller" => "target",
+                "msg" => "message",
+                key => key,
+            })
+            .collect();
+        logfmt.sort_unstable();
+        assert_eq!(logfmt, json, "{text}");
+    }
+
     #[test]
     fn the_registry_knows_the_build_and_the_start() {
         let text = metrics_text(&registry()).unwrap();

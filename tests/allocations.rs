@@ -195,7 +195,7 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
         let write = gate::Received {
             form: gate::Form::RemoteWrite(freehold::wire::remote_write::Version::V1),
             body: body.into(),
-            request_id: String::new(),
+            trail: Default::default(),
             client: None,
             passed: Default::default(),
             room: None,

@@ -71,6 +71,9 @@ const LAYERS: &[(&str, Layer)] = &[
     ("wire", Formats),
     ("clock", Reach),
     ("tls", Reach),
+    ("trail", Reach),
+    ("trail/context", Core),
+    ("trail/request_id", Core),
     ("upstream", Reach),
     ("store", Reach),
     ("ingester", Services),
@@ -109,7 +112,11 @@ const ARROWS: &[(&str, &str)] = &[
     ("gossip/transport", "tls"),
     ("ring/kv", "tls"),
     ("ring/kv/memberlist", "gossip"),
+    ("trail", "clock"),
+    ("trail", "tls"),
+    ("trail", "upstream"),
     ("upstream", "tls"),
+    ("upstream/ingesters", "trail"),
 ];
 
 /// What files of some layers must not name: (layers, pattern, why).

@@ -1,6 +1,6 @@
 //! What the edges are given: how calls are treated, and the services behind them as values.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use prometheus::Registry;
@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::distributor::{Distributor, Sink};
 use crate::ingester::{ChargedBy, Ingester};
 use crate::limits::Overrides;
+use crate::ratelimit::LogLines;
 use crate::server::client_header::ClientHeader;
 use crate::server::grpc::Settings;
 use crate::server::http::{RemoteWriteSettings, ShellCalls};
@@ -105,12 +106,18 @@ pub(super) fn shell(
     overrides: &Arc<Overrides>,
 ) -> ShellCalls {
     let (config, overrides) = (Arc::clone(config), Arc::clone(overrides));
+    let (clock, failures) = (Clock::start(), Mutex::<LogLines>::default());
     ShellCalls {
         ready,
         metrics: Arc::new(move || match telemetry::metrics_text(&registry) {
             Ok(text) => text,
             Err(error) => {
-                tracing::error!(%error, "no metrics");
+                let mut lines = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let taken = lines.take(clock.steady_ns());
+                drop(lines);
+                if let Some(untold) = taken {
+                    tracing::error!(%error, untold, "no metrics");
+                }
                 String::new()
             }
         }),

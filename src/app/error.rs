@@ -17,6 +17,7 @@ use crate::server::config::ServerConfigError;
 use crate::store::StoreError;
 use crate::tls::TlsError;
 use crate::upstream::UpstreamStartError;
+use crate::upstream::config::UpstreamConfigError;
 use crate::upstream::distributor::HttpUpstreamStartError;
 use crate::upstream::ingesters::IngestersStartError;
 use crate::upstream::page::PageError;
@@ -63,6 +64,10 @@ pub enum AppError {
     ClientSecret { path: PathBuf, source: SecretError },
     #[error("cannot use -front-door.salt-file {}", .path.display())]
     FrontDoorSalt { path: PathBuf, source: SaltError },
+    #[error("cannot use -tracing.otel.otlp-endpoint")]
+    Collector(#[source] UpstreamConfigError),
+    #[error("cannot prepare TLS to the collector of -tracing.otel.otlp-endpoint")]
+    CollectorTls(#[source] TlsError),
     #[error("cannot prepare TLS of a listener")]
     Tls(#[from] TlsError),
     #[error("cannot register metrics")]

@@ -23,6 +23,7 @@ use crate::server::drain::Drain;
 use crate::server::http::{self, ShellCalls};
 use crate::server::listen::Listener;
 use crate::server::status::http_error;
+use crate::trail::Tracer;
 
 /// Connections of operators, their browsers and scripts.
 const CONNECTIONS_MAX: usize = 64;
@@ -141,7 +142,8 @@ pub(super) fn serve(
             .merge(http::shell_router(shell.clone()))
             .fallback(async || http_error(404, "404 page not found"));
         let router = Access::new(&config.admin, pages.admin_site)?.before(router);
-        super::serve_http(config, listener, router, drain, tasks);
+        // What operators look at is not traced.
+        super::serve_http(config, listener, router, Tracer::default(), drain, tasks);
     }
     Ok(pages.http)
 }

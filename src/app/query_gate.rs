@@ -20,6 +20,7 @@ use super::pages::{self, Pages};
 use super::readiness::ring_note;
 use super::{
     AppError, budgets, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads,
+    traces,
 };
 use crate::admin;
 use crate::admin::clients::ClientsSource;
@@ -86,6 +87,7 @@ impl QueryGate {
         let registry = telemetry::registry();
         let (drainer, drain) = Drainer::new();
         let mut tasks = JoinSet::new();
+        let tracer = traces::start(&config, clock, &registry, &mut tasks, &drain)?;
 
         let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
@@ -171,7 +173,7 @@ impl QueryGate {
         let served = pages::Served { listener: admin_listener, shell: &edge.shell, clock };
         let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
         let router = front_door::before(http::router(edge, pages), door);
-        serve_http(&config, listener, router, &drain, &mut tasks);
+        serve_http(&config, listener, router, tracer, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             pages = admin_address.map(tracing::field::display),

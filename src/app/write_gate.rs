@@ -17,7 +17,9 @@ use super::ingester_ring::IngesterRing;
 use super::member::{Joining, Member};
 use super::pages::{self, Pages};
 use super::readiness::ring_note;
-use super::{AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads};
+use super::{
+    AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads, traces,
+};
 use crate::admin;
 use crate::clients::peers::Budgets;
 use crate::clock::Clock;
@@ -65,6 +67,7 @@ impl WriteGate {
         let registry = telemetry::registry();
         let (drainer, drain) = Drainer::new();
         let mut tasks = JoinSet::new();
+        let tracer = traces::start(&config, clock, &registry, &mut tasks, &drain)?;
 
         let overrides = Arc::new(super::overrides(&config));
         let reloads = start_reloads(&config, &overrides, &mut tasks, drain.clone()).await?;
@@ -164,7 +167,7 @@ impl WriteGate {
         let served = pages::Served { listener: admin_listener, shell: &edge.shell, clock };
         let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
         let router = front_door::before(http::router(edge, pages), door);
-        serve_http(&config, listener, router, &drain, &mut tasks);
+        serve_http(&config, listener, router, tracer, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             // Where other gates ask for budgets; not there where none are shared.

@@ -33,6 +33,7 @@ use crate::ring::config::KvStoreKind;
 use crate::server::config::{ServerConfig, ServerConfigError};
 use crate::store;
 use crate::tenant::{TenantId, TenantIdError};
+use crate::trail::config::{TracingConfig, TracingConfigError};
 use crate::units::Millis;
 use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
@@ -72,6 +73,8 @@ pub struct Config {
     /// How this process is a member of a gossip, where a ring is kept by one.
     pub memberlist: MemberlistConfig,
     pub store: store::Config,
+    /// Where spans of requests go.
+    pub tracing: TracingConfig,
 }
 
 /// Which services run in this process.
@@ -172,6 +175,8 @@ pub enum ConfigError {
     Memberlist(#[from] MemberlistConfigError),
     #[error(transparent)]
     Store(#[from] store::ConfigError),
+    #[error(transparent)]
+    Tracing(#[from] TracingConfigError),
 }
 
 impl ConfigError {
@@ -225,6 +230,7 @@ impl Default for Config {
             runtime_config: reload::Config::default(),
             memberlist: MemberlistConfig::default(),
             store: store::Config::default(),
+            tracing: TracingConfig::default(),
         }
     }
 }
@@ -263,6 +269,7 @@ impl Config {
         self.runtime_config.validate()?;
         self.memberlist.validate()?;
         self.store.validate()?;
+        self.tracing.validate()?;
         Ok(())
     }
 }

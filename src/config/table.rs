@@ -24,6 +24,7 @@ mod ring;
 mod ring_stores;
 mod server;
 mod store;
+mod tracing;
 mod upstream;
 
 use super::flags::{Flag, Group};
@@ -52,6 +53,7 @@ pub const FLAGS: &[Group] = &[
     ring_stores::FLAGS,
     memberlist::FLAGS,
     store::FLAGS,
+    tracing::FLAGS,
 ];
 
 /// Keys that other systems write differently: (their path, ours). They are refused with ours.

@@ -40,7 +40,8 @@ use crate::exposition::Families;
 use crate::labels::{NameScheme, Placement};
 use crate::limits::Overrides;
 use crate::ratelimit::BucketView;
-use crate::tenant::{ClientId, TenantId};
+use crate::tenant::TenantId;
+use crate::trail::{Kind as SpanKind, Span};
 use crate::upstream::distributor::Answer as UpstreamAnswer;
 
 use admission::Admission;
@@ -177,10 +178,12 @@ impl Distributor {
         write: Received,
         now: Now,
     ) -> Result<Answer, PushError> {
-        let (request_id, client) = (write.request_id.clone(), write.client.clone());
-        let sender = Sender { tenant, client: client.as_ref(), request_id: &request_id };
+        let (trail, client) = (write.trail.clone(), write.client.clone());
+        let sender = Sender { tenant, client: client.as_ref(), trail: &trail };
         let outcome = self.push_story(tenant, write, now).await;
         if let Some((kind, reason, text)) = refusal(&outcome) {
+            trail.span.text("freehold.refused.reason", reason);
+            trail.span.fail(&text);
             self.refusals.tell(Refusal { kind, sender, reason, text: &text }, now);
         }
         self.refusals.tell_slow(sender, now, self.clock.now());
@@ -206,9 +209,11 @@ impl Distributor {
         let decoded = write.decode(&self.config, account.limits)?;
         let counters = self.tenants.enter(tenant, now);
         counters.came_in(&decoded.summary);
+        write.trail.span.count("freehold.series", decoded.summary.series);
+        write.trail.span.count("freehold.samples", decoded.summary.samples);
         if let Some(text) = &decoded.left_out {
-            let Received { client, request_id, .. } = &write;
-            let sender = Sender { tenant, client: client.as_ref(), request_id };
+            let Received { client, trail, .. } = &write;
+            let sender = Sender { tenant, client: client.as_ref(), trail };
             let refusal = Refusal { kind: Kind::Invalid, sender, reason: "untranslatable", text };
             self.refusals.tell(refusal, now);
         }
@@ -219,6 +224,10 @@ impl Distributor {
         // One bad series does not sink the others; the first failure is the answer's text.
         let mut prepared = self.prepare(account, &replicas, &decoded.body, &counters)?;
         counters.received(&prepared.counts);
+        let left_out = prepared.discarded.total();
+        if left_out > 0 {
+            write.trail.span.count("freehold.refused", left_out);
+        }
         let invalid = prepared.failure.take().map(|text| Partly::Invalid { text });
         // A replica's label that was taken off is not to be seen behind us again.
         let mut has_losses = invalid.is_some() || prepared.has_losses() || replicas.rewrites();
@@ -229,8 +238,7 @@ impl Distributor {
         drop(turn);
 
         // The tenant's rate refuses the request whole, and so does its client's.
-        let client = write.client.as_ref();
-        let mut charges = self.charge(account, client, &counters, &prepared.counts).await?;
+        let mut charges = self.charge(account, &write, &counters, &prepared.counts).await?;
         self.admission.admitted(prepared.counts.total());
 
         // The rate of native histograms refuses these alone, and its text goes before.
@@ -238,6 +246,7 @@ impl Distributor {
         let mut partly = invalid;
         if let Err(refused) = self.rates.charge_histograms(account, histograms, &mut charges) {
             counters.discarded_samples(refused.reason, histograms);
+            write.trail.span.count("freehold.refused", histograms);
             let before = prepared.counts.total();
             prepared = without_histograms(prepared, self.histogram_rule());
             let gone = before - prepared.counts.total();
@@ -334,16 +343,23 @@ impl Distributor {
     async fn charge(
         &self,
         account: Account<'_>,
-        client: Option<&ClientId>,
+        write: &Received,
         counters: &TenantCounters,
         counts: &Counts,
     ) -> Result<Charges, PushError> {
+        let span = &write.trail.span;
+        // What is decided here takes no time; who owns a budget may have to be asked.
+        let _asking = match self.rates.has_owners() {
+            true => span.child(SpanKind::Client, "owner"),
+            false => Span::default(),
+        };
         let refused = |refused: Refused| {
             // Who has to come back for no fault of its own has lost nothing.
             if refused.is_unknown {
                 return PushError::BudgetUnknown(refused);
             }
             counters.discarded_whole(refused.reason, counts);
+            span.count("freehold.refused", counts.total());
             PushError::OverRate(refused)
         };
         let by_tenant = |by_tenant: Refused| {
@@ -353,7 +369,7 @@ impl Distributor {
             refused(by_tenant)
         };
         let mut charges = self.rates.charge(account, counts).await.map_err(by_tenant)?;
-        match self.rates.charge_client(account, client, counts, &mut charges).await {
+        match self.rates.charge_client(account, write.client.as_ref(), counts, &mut charges).await {
             ClientVerdict::Passed => {}
             ClientVerdict::Shadowed => counters.shadow_refused(counts.total()),
             ClientVerdict::Refused(by_client) => return Err(refused(by_client)),

@@ -67,6 +67,14 @@ pub struct Discarded {
     pub reduced_resolution: u64,
 }
 
+impl Discarded {
+    /// Items that were left out.
+    pub fn total(&self) -> u64 {
+        let kinds = [&self.samples, &self.exemplars, &self.metadata];
+        kinds.into_iter().flatten().map(|(_, count)| count).sum()
+    }
+}
+
 impl Counts {
     /// What a tenant's rate is charged.
     pub fn total(&self) -> u64 {

@@ -129,6 +129,11 @@ impl Rates {
         }
     }
 
+    /// Some budgets are kept by others.
+    pub fn has_owners(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Charges a whole request to its tenant.
     pub async fn charge(&self, account: Account<'_>, counts: &Counts) -> Result<Charges, Refused> {
         if let (Some(budgets), true) = (&self.shared, account.is_leased) {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::distributor::DistributorConfig;
 use crate::limits::Limits;
 use crate::tenant::ClientId;
+use crate::trail::Trail;
 use crate::upstream::distributor::Passed;
 use crate::wire::otlp::{OtlpError, OtlpHeaders, OtlpOptions, decode_otlp};
 use crate::wire::remote_write::{self, Options, RemoteWriteError, Version};
@@ -21,8 +22,8 @@ pub struct Received {
     pub form: Form,
     /// Compressed still.
     pub body: Bytes,
-    /// What the sender or a proxy calls the request; empty if nobody gave it a name.
-    pub request_id: String,
+    /// What it is called, and the span over it.
+    pub trail: Trail,
     /// Whose budget it is charged to within the tenant's; `None` where no client is named, or
     /// nobody asks.
     pub client: Option<ClientId>,

@@ -11,6 +11,7 @@ use crate::clock::Now;
 use crate::ratelimit::LogLines;
 use crate::sync::Mutex;
 use crate::tenant::{ClientId, TenantId};
+use crate::trail::Trail;
 
 /// Requests that take longer are slow: ingesters have as long by default, so one of them at least
 /// has not answered in time.
@@ -36,7 +37,7 @@ const KINDS: usize = Kind::Slow as usize + 1;
 pub struct Sender<'a> {
     pub tenant: &'a TenantId,
     pub client: Option<&'a ClientId>,
-    pub request_id: &'a str,
+    pub trail: &'a Trail,
 }
 
 /// One refusal, as it is told.
@@ -56,13 +57,14 @@ impl RefusalLog {
     /// Tells of a refusal, if its kind has a line left.
     pub fn tell(&self, refusal: Refusal<'_>, now: Now) {
         let Some(untold) = self.may_tell(refusal.kind, now) else { return };
-        let Sender { tenant, client, request_id } = refusal.sender;
+        let Sender { tenant, client, trail } = refusal.sender;
         tracing::warn!(
             tenant = tenant.as_str(),
             client = client.map(ClientId::as_str),
             reason = refusal.reason,
             error = LogLines::cut(refusal.text),
-            request_id,
+            request_id = trail.id(),
+            trace_id = trail.trace_id().map(tracing::field::display),
             untold,
             "write refused"
         );
@@ -80,7 +82,8 @@ impl RefusalLog {
             tenant = sender.tenant.as_str(),
             client = sender.client.map(ClientId::as_str),
             took_ms = took.as_millis() as u64,
-            request_id = sender.request_id,
+            request_id = sender.trail.id(),
+            trace_id = sender.trail.trace_id().map(tracing::field::display),
             untold,
             "slow write"
         );
@@ -97,6 +100,7 @@ impl RefusalLog {
 mod tests {
     use super::*;
     use crate::telemetry::testing::logged;
+    use crate::trail::RequestId;
 
     fn at(steady_s: i64) -> Now {
         Now { unix_ms: 0, steady_ns: steady_s * 1_000_000_000 }
@@ -117,7 +121,8 @@ mod tests {
         let tenant = TenantId::parse("a").expect("a tenant");
         let client = ClientId::parse("writer 7").expect("a client");
         let told = |client| {
-            let sender = Sender { tenant: &tenant, client, request_id: "r" };
+            let trail = Trail { request_id: RequestId::parse(b"r"), ..Trail::default() };
+            let sender = Sender { tenant: &tenant, client, trail: &trail };
             let log = RefusalLog::default();
             let lines = logged(|| {
                 log.tell(Refusal { kind: Kind::Rate, sender, reason: "why", text: "text" }, at(9));
@@ -138,6 +143,7 @@ mod tests {
         );
         for line in lines {
             assert_eq!((&line["tenant"], &line["client"]), (&"a".into(), &"writer 7".into()));
+            assert_eq!((&line["request_id"], line.get("trace_id")), (&"r".into(), None));
         }
         assert!(told(None).iter().all(|line| line.get("client").is_none()));
     }

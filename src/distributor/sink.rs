@@ -18,8 +18,9 @@ use crate::distributor::{Form, Received};
 use crate::exposition::{Families, RefusedCount};
 use crate::ring::Ring;
 use crate::tenant::{ClientId, TenantId};
+use crate::trail::{Kind, Span};
 use crate::units::shard_size;
-use crate::upstream::distributor::{Answer, HttpUpstream, HttpUpstreamError};
+use crate::upstream::distributor::{Answer, HttpUpstream, HttpUpstreamError, Passed};
 use crate::upstream::ingesters::Pushing;
 use crate::wire::remote_write::packed;
 
@@ -100,7 +101,10 @@ impl Sink {
     ) -> Result<Sent, SinkError> {
         match self {
             Self::Local(push) => {
-                push(tenant.clone(), outgoing.prepared.body.into_owned()).await?;
+                let span = outgoing.write.trail.span.child(Kind::Internal, "store");
+                let pushed = push(tenant.clone(), outgoing.prepared.body.into_owned()).await;
+                failed(&span, &pushed);
+                pushed?;
                 Ok(Sent::Stored)
             }
             Self::Ring(sink) => {
@@ -109,10 +113,14 @@ impl Sink {
             }
             Self::Upstream(upstream) => {
                 let Outgoing { write, prepared, has_losses, .. } = outgoing;
-                let Received { form, mut passed, body, .. } = write;
+                let Received { form, mut passed, body, trail, .. } = write;
                 passed.set(TENANT_HEADER, tenant.as_str());
+                let span = trail.span.child(Kind::Client, "distributor");
+                for (name, value) in span.headers() {
+                    passed.set(name, &value);
+                }
                 if !has_losses {
-                    return Ok(Sent::Answered(upstream.forward(passed, body).await?));
+                    return Ok(Sent::Answered(forward(upstream, passed, body, &span).await?));
                 }
                 // What is left is a request of version 1, whatever it came as.
                 if matches!(form, Form::Otlp { .. }) {
@@ -122,7 +130,7 @@ impl Sink {
                 passed.set("content-encoding", "snappy");
                 passed.set("x-prometheus-remote-write-version", "0.1.0");
                 let body = Bytes::from(packed(&prepared.body));
-                let answer = upstream.forward(passed, body).await?;
+                let answer = forward(upstream, passed, body, &span).await?;
                 match answer.status.is_success() {
                     true => Ok(Sent::Stored),
                     false => Ok(Sent::Answered(answer)),
@@ -171,18 +179,43 @@ impl Sink {
     }
 }
 
+/// Sends a request on, with what came of it on its span.
+async fn forward(
+    upstream: &HttpUpstream,
+    passed: Passed,
+    body: Bytes,
+    span: &Span,
+) -> Result<Answer, HttpUpstreamError> {
+    let answered = upstream.forward(passed, body).await;
+    if let Ok(answer) = &answered {
+        span.count("http.response.status_code", answer.status.as_u16().into());
+    }
+    failed(span, &answered);
+    answered
+}
+
+fn failed<T, E: std::fmt::Display>(span: &Span, outcome: &Result<T, E>) {
+    if let Err(error) = outcome
+        && span.is_recorded()
+    {
+        span.fail(&error.to_string());
+    }
+}
+
 impl RingSink {
     async fn push(&self, tenant: &TenantId, outgoing: &Outgoing<'_>) -> Result<(), FanOutError> {
         let ring = self.ring.load();
         let shard_size = shard_size(outgoing.shard_size, ring.members().len());
+        let trail = &outgoing.write.trail;
         let pushing = Pushing {
             tenant: tenant.as_str(),
             client: outgoing.write.client.as_ref().map(ClientId::as_str),
             request_metadata: &[
-                ("x-cortex-request-id", &outgoing.write.request_id),
+                ("x-cortex-request-id", trail.id().unwrap_or_default()),
                 ("x-cortex-request-source", "api"),
             ],
             source_ips: None,
+            trail: Some(trail),
         };
         self.fan_out.push(&pushing, &outgoing.prepared, &ring, shard_size).await
     }

@@ -77,7 +77,7 @@ impl Bench {
         let write = Received {
             form: Form::RemoteWrite(Version::V1),
             body: packed(body).into(),
-            request_id: "r-1".into(),
+            trail: Trail::default(),
             client: None,
             passed: Passed::default(),
             room: None,

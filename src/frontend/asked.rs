@@ -4,6 +4,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::tenant::{ClientId, TenantId};
+use crate::trail::Trail;
 use crate::upstream::queries::Query;
 
 /// Headers that are another with each request and change no answer: names of traces, and what
@@ -52,6 +53,8 @@ pub struct Asked {
     pub query: Query,
     /// A header of ours that goes with it to those behind us. It tells no two queries apart.
     pub own_header: Option<(String, String)>,
+    /// What it is called, and the span over it.
+    pub trail: Trail,
 }
 
 /// What it says in words; cheap to keep until somebody wants to know.
@@ -91,7 +94,16 @@ impl Asked {
             && call != Call::RemoteRead
             && matches!(query.method(), "GET" | "POST")
             && !is_to_be_fresh(&query);
-        Self { tenant, client, call, may_share, words, query, own_header: None }
+        Self {
+            tenant,
+            client,
+            call,
+            may_share,
+            words,
+            query,
+            own_header: None,
+            trail: Trail::default(),
+        }
     }
 
     /// Equal where the same is asked; `None` where the answer is for this request alone. A form of

@@ -39,6 +39,7 @@ use crate::clock::Clock;
 use crate::exposition::Families;
 use crate::limits::Overrides;
 use crate::sync::Mutex;
+use crate::trail::{Kind, Span};
 use crate::upstream::queries::{DownstreamError, Query, Reply, ReplyError, ReplyHead};
 
 use asked::{Asked, Call, QueryKey};
@@ -60,6 +61,9 @@ pub use views::CachedAreFree;
 const CLIENT_RATE_LIMITED: &str = "client_rate_limited";
 /// The same where too much is under way.
 const TOO_MANY_IN_FLIGHT: &str = "too_many_inflight_requests";
+
+/// On a query's span: who gave the answer.
+const ANSWERED_BY: &str = "freehold.answered_by";
 
 /// Asks those behind us.
 pub type AskFn = dyn Fn(Query) -> Asking + Send + Sync;
@@ -178,18 +182,23 @@ impl Frontend {
     pub async fn answer(self: &Arc<Self>, asked: Asked) -> Result<Answered, AnswerError> {
         let began_ns = self.clock.steady_ns();
         let (tenant, client) = (asked.tenant.clone(), asked.client.clone());
+        let trail = asked.trail.clone();
         let words = asked.words.clone();
         let outcome = self.answer_story(asked).await;
         let now_ns = self.clock.steady_ns();
         let took = Duration::from_nanos(now_ns.abs_diff(began_ns));
-        let line = Line { tenant: &tenant, client: client.as_ref(), words: &words, took };
+        let (client, words, trail) = (client.as_ref(), &words, &trail);
+        let line = Line { tenant: &tenant, client, words, took, trail };
         match &outcome {
             Err(error) => {
                 let reason = error.reason();
                 if error.is_own_refusal() {
                     self.counters.rejected(reason, &tenant);
                 }
-                self.log.refused(line, reason, &error.to_string(), now_ns);
+                let text = error.to_string();
+                trail.span.text("freehold.refused.reason", reason);
+                trail.span.fail(&text);
+                self.log.refused(line, reason, &text, now_ns);
             }
             Ok(answered) => {
                 if self.slow_after.is_some_and(|slow_after| took > slow_after) {
@@ -207,7 +216,10 @@ impl Frontend {
         let under_way = self.in_flight.enter(&asked.tenant, asked.client.as_ref())?;
         let purse = self.purse(&asked);
         if let Some(purse) = &purse {
-            let tried = purse.try_once().await;
+            let tried = {
+                let _asking = asked.trail.span.child(Kind::Client, "owner");
+                purse.try_once().await
+            };
             tried.map_err(|refusal| AnswerError::budget(&refusal, Which::Tries, purse))?;
         }
         // Only now, so that what is refused above is not hashed. The client's budget of queries
@@ -216,6 +228,7 @@ impl Frontend {
         let key = if is_wanted { asked.key() } else { None };
         if let Some((kept, age_secs)) = self.kept(key) {
             self.counters.kept.add(1);
+            asked.trail.span.text(ANSWERED_BY, "kept");
             let body = Body::Kept(Some(kept.body));
             let age_secs = Some(age_secs);
             return Ok(Answered { head: kept.head, age_secs, body, _under_way: under_way });
@@ -229,6 +242,7 @@ impl Frontend {
                     Err(error) => return Err(error.into()),
                     Ok(_) => {
                         self.counters.joined.add(1);
+                        asked.trail.span.text(ANSWERED_BY, "joined");
                         reader
                     }
                 },
@@ -295,10 +309,15 @@ impl Frontend {
         if let Some((name, value)) = &asked.own_header {
             asked.query.set(name, value);
         }
+        asked.trail.span.text(ANSWERED_BY, "asked");
+        let span = asked.trail.span.child(Kind::Client, "downstream");
+        for (name, value) in span.headers() {
+            asked.query.set(name, &value);
+        }
         let asking = (self.ask)(asked.query);
         let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
         while writers.try_join_next().is_some() {}
-        writers.spawn(writer.write(lead, asking, payment));
+        writers.spawn(writer.write(lead, asking, payment, span));
     }
 }
 
@@ -309,6 +328,7 @@ async fn pay(purse: Option<Purse>, asked: &Asked) -> Result<Payment, AnswerError
     let Some(purse) = purse else { return Ok(Payment::none()) };
     let shape = (asked.call == Call::Range).then(|| asked.shape());
     let payer = purse.clone();
+    let _asking = asked.trail.span.child(Kind::Client, "owner");
     let paid = purse.pay(shape).await;
     paid.map_err(|refusal| AnswerError::budget(&refusal, Which::Queries, &payer))
 }
@@ -323,7 +343,14 @@ struct Writer {
 }
 
 impl Writer {
-    async fn write(self, lead: Lead<ReplyHead, NoAnswer>, asking: Asking, payment: Payment) {
+    /// The span is over with the head: the body comes at the pace of its readers.
+    async fn write(
+        self,
+        lead: Lead<ReplyHead, NoAnswer>,
+        asking: Asking,
+        payment: Payment,
+        span: Span,
+    ) {
         let answer = lead.answer();
         // Whoever drops a question or an answer ends it; the payment is kept.
         let reply = tokio::select! {
@@ -335,9 +362,12 @@ impl Writer {
             Ok(Reply { head, body }) => (head, body),
             Err(error) => {
                 self.counters.failed.add(1);
+                span.fail(&error.to_string());
                 return answer.give_up(NoAnswer::Downstream(Arc::new(error)));
             }
         };
+        span.count("http.response.status_code", head.status().into());
+        drop(span);
         payment.answered(self.call == Call::Range && is_from_cache(&head));
         let head = answer.head(head);
         let kept = self.kept.as_ref();

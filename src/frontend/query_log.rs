@@ -3,6 +3,7 @@
 //! A line names who asks, the dashboard and panel that Grafana says the query is of, and the query
 //! itself, cut at [`QUERY_BYTES_MAX`]. A client stands here and in no metric.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::asked::{Told, Words};
 use crate::ratelimit::LogLines;
 use crate::sync::Mutex;
 use crate::tenant::{ClientId, TenantId};
+use crate::trail::Trail;
 
 /// Longest query in a line, in bytes, and longest of its other words: what is longer was written
 /// by a machine, and its beginning tells which.
@@ -19,7 +21,8 @@ const WORD_BYTES_MAX: usize = 128;
 /// See the head of the file.
 #[derive(Default)]
 pub struct QueryLog {
-    refused: Mutex<LogLines>,
+    /// By reason, so that a flood of one hides no other. There are a few.
+    refused: Mutex<BTreeMap<&'static str, LogLines>>,
     slow: Mutex<LogLines>,
 }
 
@@ -30,12 +33,16 @@ pub struct Line<'a> {
     pub client: Option<&'a ClientId>,
     pub words: &'a Words,
     pub took: Duration,
+    pub trail: &'a Trail,
 }
 
 impl QueryLog {
     /// Tells of a refused query, if there is a line left.
-    pub fn refused(&self, line: Line<'_>, reason: &str, error: &str, now_ns: i64) {
-        let Some(untold) = take(&self.refused, now_ns) else { return };
+    pub fn refused(&self, line: Line<'_>, reason: &'static str, error: &str, now_ns: i64) {
+        let mut lines = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lines.entry(reason).or_default().take(now_ns);
+        drop(lines);
+        let Some(untold) = taken else { return };
         let told = line.words.told();
         tracing::warn!(
             tenant = line.tenant.as_str(),
@@ -51,6 +58,8 @@ impl QueryLog {
             time = word(&told.time),
             step = word(&told.step),
             took_ms = millis(line.took),
+            request_id = line.trail.id(),
+            trace_id = line.trail.trace_id().map(tracing::field::display),
             untold,
             "query refused"
         );
@@ -58,7 +67,8 @@ impl QueryLog {
 
     /// Tells of a slow query; `wall_ms` is how long queriers say that they worked for it.
     pub fn slow(&self, line: Line<'_>, status: u16, wall_ms: Option<f64>, now_ns: i64) {
-        let Some(untold) = take(&self.slow, now_ns) else { return };
+        let taken = self.slow.lock().unwrap_or_else(PoisonError::into_inner).take(now_ns);
+        let Some(untold) = taken else { return };
         let told = line.words.told();
         tracing::warn!(
             tenant = line.tenant.as_str(),
@@ -74,14 +84,12 @@ impl QueryLog {
             step = word(&told.step),
             took_ms = millis(line.took),
             wall_ms,
+            request_id = line.trail.id(),
+            trace_id = line.trail.trace_id().map(tracing::field::display),
             untold,
             "slow query"
         );
     }
-}
-
-fn take(lines: &Mutex<LogLines>, now_ns: i64) -> Option<u64> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner).take(now_ns)
 }
 
 fn query(told: &Told) -> &str {
@@ -94,4 +102,27 @@ fn word(text: &str) -> &str {
 
 fn millis(took: Duration) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::testing::logged;
+    use crate::trail::RequestId;
+
+    #[test]
+    fn a_flood_of_one_reason_hides_no_other_and_lines_name_the_request() {
+        let tenant = TenantId::parse("a").expect("a tenant");
+        let trail = Trail { request_id: RequestId::parse(b"r-1"), ..Trail::default() };
+        let (words, took) = (Words::default(), Duration::from_millis(5));
+        let line = Line { tenant: &tenant, client: None, words: &words, took, trail: &trail };
+        let log = QueryLog::default();
+        let lines = logged(|| {
+            (0..1000).for_each(|_| log.refused(line, "one", "text", 1_000_000_000));
+            log.refused(line, "other", "text", 1_000_000_000);
+        });
+        let of = |reason: &str| lines.iter().filter(|line| line["reason"] == reason).count();
+        assert_eq!((of("one"), of("other")), (10, 1));
+        assert!(lines.iter().all(|line| line["request_id"] == "r-1"), "{lines:?}");
+    }
 }

@@ -17,7 +17,7 @@ use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
 
-pub use serve::serve;
+pub use serve::{serve, serve_trailed};
 
 use super::client_header::ClientHeader;
 use super::front_door::Unreadable;
@@ -27,6 +27,7 @@ use super::status::{CLIENT_CLOSED_REQUEST, http_error, remote_write_answer, tell
 use super::tenancy::Tenancy;
 use crate::distributor::{RateLimitHeaders, RoomFor};
 use crate::tenant::{ClientId, TenantId, TenantIdError};
+use crate::trail::{REQUEST_ID_HEADER, Trail};
 use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Accepted, Headers, Version};
 
@@ -254,19 +255,19 @@ impl HttpEdge {
             Form::RemoteWrite(protocol) => *protocol,
             Form::Otlp { .. } => Version::V1,
         };
+        let trail = head.extensions.get::<Trail>().cloned().unwrap_or_default();
+        trail.span.text("freehold.tenant", tenant.as_str());
+        trail.span.count("http.request.body.size", body.len() as u64);
         let mut passed = Passed::new(head.uri.path(), headers);
+        if let Some(id) = trail.id() {
+            passed.set(REQUEST_ID_HEADER, id);
+        }
         if let (Some(name), Some(client)) = (self.clients.name(), &client) {
             // Once, and also where a sender has named the header as one of the connection's.
             passed.set(name, client.as_str());
+            trail.span.text("freehold.client", client.as_str());
         }
-        let write = Received {
-            form,
-            body,
-            request_id: request_id(headers),
-            client,
-            passed,
-            room: Some(room_for(held)),
-        };
+        let write = Received { form, body, trail, client, passed, room: Some(room_for(held)) };
         let outcome = (distributor.push)(tenant.clone(), write).await;
         let mut response = remote_write_answer(protocol, outcome);
         let form = self.remote_write.ratelimit_headers;
@@ -309,16 +310,6 @@ fn kind(given: Headers<'_>, accepted: Accepted) -> Option<RequestKind> {
         Ok(Version::V2) => Some(RequestKind::V2),
         Err(_) => accepted.unknown_content_type.then_some(RequestKind::Unknown),
     }
-}
-
-/// Longest name of a request that goes to the log.
-const REQUEST_ID_CHARS_MAX: usize = 128;
-
-/// What the sender, or a proxy between us, calls the request; empty if nobody gave it a name.
-fn request_id(headers: &HeaderMap) -> String {
-    let names = ["x-request-id", "x-correlation-id", "traceparent"];
-    let named = names.iter().find_map(|name| headers.get(*name)?.to_str().ok());
-    named.unwrap_or_default().chars().take(REQUEST_ID_CHARS_MAX).collect()
 }
 
 /// The first header of that name; empty when there is none.

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
+use crate::clock::Clock;
+use crate::ratelimit::LogLines;
 use crate::tls::{PeerCertificate, ServerTls};
 
 /// How long to wait when a connection could not be accepted: out of file handles, most likely,
@@ -33,6 +35,9 @@ pub struct Listener {
     socket: TcpListener,
     places: Option<Arc<Semaphore>>,
     tls: Option<Arc<ServerTls>>,
+    clock: Clock,
+    /// Locked for a look at a bucket.
+    failures: Mutex<LogLines>,
 }
 
 /// One connection; it gives its place back when it is dropped.
@@ -68,7 +73,8 @@ impl Listener {
     pub async fn bind(address: SocketAddr, connections_max: usize) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let places = (connections_max > 0).then(|| Arc::new(Semaphore::new(connections_max)));
-        Ok(Self { socket, places, tls: None })
+        let (clock, failures) = (Clock::start(), Mutex::default());
+        Ok(Self { socket, places, tls: None, clock, failures })
     }
 
     /// Speaks TLS with these certificates, or plainly without.
@@ -105,10 +111,20 @@ impl Listener {
                     };
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    self.tell(&error);
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
+        }
+    }
+
+    /// As a rule all file descriptors are used up, and stay so for a while.
+    fn tell(&self, error: &io::Error) {
+        let mut lines = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lines.take(self.clock.steady_ns());
+        drop(lines);
+        if let Some(untold) = taken {
+            tracing::warn!(%error, untold, "cannot accept a connection");
         }
     }
 

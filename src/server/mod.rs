@@ -24,6 +24,7 @@ pub mod seam;
 pub mod status;
 pub mod stream_auth;
 pub mod tenancy;
+pub mod trails;
 
 /// How a listener's end went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
-//! Log lines of pushes over gRPC that name their client, where one is refused or takes long.
+//! Log lines of pushes over gRPC that name their client or themselves, where one is refused or
+//! takes long.
 //!
 //! A distributor tells its own refusals; what an ingester behind it refuses it tells here, so that
-//! a client is found wherever its writes fail. Each kind has a bucket of lines.
+//! a client is found wherever its writes fail, and a request by the name that the distributor has
+//! given it. Each kind has a bucket of lines.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,9 +13,11 @@ use http::{HeaderMap, Response};
 use super::client_header::ClientHeader;
 use super::status::GrpcStatus;
 use super::tenancy::Tenancy;
+use super::trails::id_of_call;
 use crate::clock::Clock;
 use crate::ratelimit::LogLines;
 use crate::tenant::{ClientId, TenantId};
+use crate::trail::{RequestId, Span};
 use crate::upstream::percent_decoded;
 
 /// Pushes that take longer are slow: half of what distributors wait by default.
@@ -26,14 +30,29 @@ pub struct PushLog {
     clients: ClientHeader,
     clock: Clock,
     /// Locked for a look at a bucket; never across an await.
-    refused: Mutex<LogLines>,
-    slow: Mutex<LogLines>,
+    lines: Mutex<[LogLines; KINDS]>,
 }
 
-/// A push under way whose client is known.
+/// Kinds of lines that have a bucket each.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Kind {
+    /// 429: a rate.
+    OverRate,
+    /// Another 4xx: something about the series.
+    Invalid,
+    /// Not the sender's fault.
+    Failed,
+    Slow,
+}
+
+const KINDS: usize = Kind::Slow as usize + 1;
+
+/// A push under way that will be told of by name.
 pub struct Named {
     tenant: TenantId,
-    client: ClientId,
+    client: Option<ClientId>,
+    request_id: Option<RequestId>,
     began_ns: i64,
 }
 
@@ -45,40 +64,63 @@ enum End {
 
 impl PushLog {
     pub fn new(clients: ClientHeader) -> Self {
-        Self { clients, clock: Clock::start(), refused: Mutex::default(), slow: Mutex::default() }
+        Self { clients, clock: Clock::start(), lines: Mutex::default() }
     }
 
     /// Whose push it is, where it says so. What is no client's name names nobody: it is for the
     /// log only, and no reason to refuse anything.
     pub fn named(&self, tenancy: Tenancy, headers: &HeaderMap) -> Option<Named> {
-        let client = self.clients.client(headers).ok()??;
+        let client = self.clients.client(headers).ok().flatten();
+        let request_id = id_of_call(headers);
+        if client.is_none() && request_id.is_none() {
+            return None;
+        }
         let tenant = tenancy.tenant(headers).ok()?;
-        Some(Named { tenant, client, began_ns: self.clock.now().steady_ns })
+        Some(Named { tenant, client, request_id, began_ns: self.clock.steady_ns() })
     }
 
     /// Tells of a push that was refused or slow, if its kind has a line left.
-    pub fn tell<B>(&self, named: &Named, outcome: &Result<Response<B>, GrpcStatus>) {
-        let now_ns = self.clock.now().steady_ns;
+    pub fn tell<B>(&self, named: &Named, span: &Span, outcome: &Result<Response<B>, GrpcStatus>) {
+        let now_ns = self.clock.steady_ns();
         let took = Duration::from_nanos(now_ns.abs_diff(named.began_ns));
-        let (tenant, client) = (named.tenant.as_str(), named.client.as_str());
+        let tenant = named.tenant.as_str();
+        let client = named.client.as_ref().map(ClientId::as_str);
+        let request_id = named.request_id.as_ref().map(RequestId::as_str);
+        let trace_id = span.recorded_in().map(tracing::field::display);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         match end(outcome) {
             End::Refused { code, text } => {
-                let Some(untold) = take(&self.refused, now_ns) else { return };
+                let kind = match code {
+                    429 => Kind::OverRate,
+                    400..=499 => Kind::Invalid,
+                    _ => Kind::Failed,
+                };
+                let Some(untold) = self.take(kind, now_ns) else { return };
                 let error = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
-                tracing::warn!(tenant, client, code, error, took_ms, untold, "push refused");
+                tracing::warn!(
+                    tenant,
+                    client,
+                    code,
+                    error,
+                    took_ms,
+                    request_id,
+                    trace_id,
+                    untold,
+                    "push refused"
+                );
             }
             End::Well if took > SLOW_AFTER => {
-                let Some(untold) = take(&self.slow, now_ns) else { return };
-                tracing::warn!(tenant, client, took_ms, untold, "slow push");
+                let Some(untold) = self.take(Kind::Slow, now_ns) else { return };
+                tracing::warn!(tenant, client, took_ms, request_id, trace_id, untold, "slow push");
             }
             End::Well => {}
         }
     }
-}
 
-fn take(lines: &Mutex<LogLines>, now_ns: i64) -> Option<u64> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner).take(now_ns)
+    fn take(&self, kind: Kind, now_ns: i64) -> Option<u64> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines[kind as usize].take(now_ns)
+    }
 }
 
 /// An upstream's refusal is a response whose headers hold the status, as Go writes them.
@@ -125,7 +167,9 @@ mod tests {
     fn a_refused_push_is_told_with_its_client_and_a_flood_in_few_lines() {
         let log = log(true);
         let named = log.named(Tenancy::Header, &headers("writer 7")).expect("named");
-        let lines = logged(|| (0..100).for_each(|_| log.tell(&named, &refusal("over the limit"))));
+        let lines = logged(|| {
+            (0..100).for_each(|_| log.tell(&named, &Span::default(), &refusal("over the limit")))
+        });
         assert_eq!(lines.len(), 10);
         let line = &lines[0];
         for (name, value) in [
@@ -146,7 +190,7 @@ mod tests {
     fn log_once(outcome: &Result<Response<()>, GrpcStatus>) {
         let log = log(true);
         let named = log.named(Tenancy::Header, &headers("w")).expect("named");
-        log.tell(&named, outcome);
+        log.tell(&named, &Span::default(), outcome);
     }
 
     #[test]
@@ -170,9 +214,24 @@ mod tests {
         let named = log.named(Tenancy::Header, &headers("w")).expect("named");
         let began_ns = named.began_ns - 3 * SLOW_AFTER.as_nanos() as i64;
         let named = Named { began_ns, ..named };
-        let lines = logged(|| log.tell(&named, &Ok(Response::new(()))));
+        let lines = logged(|| log.tell(&named, &Span::default(), &Ok(Response::new(()))));
         assert_eq!((&lines[0]["message"], &lines[0]["client"]), (&"slow push".into(), &"w".into()));
         assert!(lines[0]["took_ms"].as_u64() >= Some(3000), "{lines:?}");
+    }
+
+    #[test]
+    fn a_push_that_is_called_something_is_told_without_a_client_too() {
+        let log = log(false);
+        let mut headers = headers("w");
+        headers.insert("x-request-id", HeaderValue::from_static("r-1"));
+        let named = log.named(Tenancy::Header, &headers).expect("named");
+        let over_rate: Result<Response<()>, _> = Err(GrpcStatus::http(429, "too much"));
+        let lines = logged(|| {
+            (0..100).for_each(|_| log.tell(&named, &Span::default(), &refusal("bad")));
+            log.tell(&named, &Span::default(), &over_rate);
+        });
+        assert_eq!(lines.len(), 11, "one kind hides no other");
+        assert_eq!((&lines[0]["request_id"], lines[0].get("client")), (&"r-1".into(), None));
     }
 
     #[test]

@@ -30,6 +30,7 @@ use super::tenancy::Tenancy;
 use crate::frontend::asked::{Asked, Call};
 use crate::frontend::{AnswerError, Answered, Frontend};
 use crate::tenant::{TenantId, TenantIdError};
+use crate::trail::{REQUEST_ID_HEADER, Trail};
 use crate::upstream::queries::Query;
 
 /// Between the tenants of a query over several, in Cortex's tenant federation.
@@ -74,6 +75,7 @@ impl QueryEdge {
             head.headers.remove(name);
         }
         let peer = head.extensions.get().map(|ConnectInfo(peer): &ConnectInfo<SocketAddr>| *peer);
+        let trail = head.extensions.remove::<Trail>().unwrap_or_default();
         let is_form = is_form(&head);
         let (query, held) = match is_form || body.is_end_stream() {
             true => {
@@ -88,7 +90,15 @@ impl QueryEdge {
         if let Some(peer) = peer {
             query.came_from(peer.ip());
         }
+        if let Some(id) = trail.id() {
+            query.set(REQUEST_ID_HEADER, id);
+        }
+        trail.span.text("freehold.tenant", tenant.as_str());
+        if let Some(client) = &client {
+            trail.span.text("freehold.client", client.as_str());
+        }
         let mut asked = Asked::new(tenant, client, query);
+        asked.trail = trail;
         if is_form && asked.call != Call::Other {
             asked.query.set_repeatable();
         }

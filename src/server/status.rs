@@ -451,29 +451,35 @@ pub struct ReadRefusal {
     pub text: String,
     /// When to come back, where that may help.
     pub retry_after_secs: Option<u64>,
+    /// What has failed here, for the log alone.
+    pub fault: Option<String>,
 }
 
 impl ReadRefusal {
     /// The request is at fault.
     pub fn bad_data(text: impl Into<String>) -> Self {
-        Self { status: 400, kind: "bad_data", text: text.into(), retry_after_secs: None }
+        Self::new(400, "bad_data", text)
     }
 
     /// The request is sound, but asks for too much or for what is not here.
     pub fn execution(text: impl Into<String>) -> Self {
-        Self { status: 422, kind: "execution", text: text.into(), retry_after_secs: None }
+        Self::new(422, "execution", text)
     }
 
     /// Sound, and for somebody else.
     pub fn not_here(text: impl Into<String>) -> Self {
-        Self { status: 501, kind: "unavailable", text: text.into(), retry_after_secs: None }
+        Self::new(501, "unavailable", text)
+    }
+
+    pub fn new(status: u16, kind: &'static str, text: impl Into<String>) -> Self {
+        Self { status, kind, text: text.into(), retry_after_secs: None, fault: None }
     }
 
     /// Not now; a 503 without a time is to be tried again soon.
     fn unavailable(status: u16, text: String, retry_after_secs: Option<u64>) -> Self {
         let soon = (status == SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_RETRY_AFTER_SECS);
         let retry_after_secs = retry_after_secs.or(soon);
-        Self { status, kind: "unavailable", text, retry_after_secs }
+        Self { retry_after_secs, ..Self::new(status, "unavailable", text) }
     }
 
     /// As a plain page, for remote read.
@@ -488,8 +494,13 @@ impl From<StoreError> for ReadRefusal {
             return Self::execution(error.to_string());
         }
         // Readers learn that it is not their fault; the cause is for who runs the store.
-        tracing::error!(error = &error as &dyn std::error::Error, "cannot answer a reader");
-        Self::unavailable(503, error.to_string(), None)
+        let mut fault = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            fault = format!("{fault}: {error}");
+            cause = error.source();
+        }
+        Self { fault: Some(fault), ..Self::unavailable(503, error.to_string(), None) }
     }
 }
 
@@ -509,8 +520,7 @@ impl From<RemoteReadError> for ReadRefusal {
 
 impl From<WorkLost> for ReadRefusal {
     fn from(error: WorkLost) -> Self {
-        let text = error.to_string();
-        Self { status: 500, kind: "internal", text, retry_after_secs: None }
+        Self::new(500, "internal", error.to_string())
     }
 }
 
@@ -522,13 +532,13 @@ impl From<frontend::AnswerError> for ReadRefusal {
         let text = error.to_string();
         match error {
             Told::ClientBudget { wait_ns, .. } => {
-                let kind = "too_many_requests";
-                Self { status: TOO_MANY_REQUESTS, kind, text, retry_after_secs: after(wait_ns) }
+                let refusal = Self::new(TOO_MANY_REQUESTS, "too_many_requests", text);
+                Self { retry_after_secs: after(wait_ns), ..refusal }
             }
             Told::Full(frontend::Full::OfTenant { .. } | frontend::Full::OfClient { .. }) => {
                 let retry_after_secs = Some(UNAVAILABLE_RETRY_AFTER_SECS);
-                let kind = "too_many_requests";
-                Self { status: TOO_MANY_REQUESTS, kind, text, retry_after_secs }
+                let refusal = Self::new(TOO_MANY_REQUESTS, "too_many_requests", text);
+                Self { retry_after_secs, ..refusal }
             }
             Told::Full(frontend::Full::All { .. }) => Self::unavailable(503, text, None),
             Told::BudgetUnknown { wait_ns, .. } => Self::unavailable(503, text, after(wait_ns)),
@@ -536,13 +546,8 @@ impl From<frontend::AnswerError> for ReadRefusal {
                 let wait = error.wait().map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(0));
                 match error.http_status() {
                     400 => Self::bad_data(text),
-                    CLIENT_CLOSED_REQUEST => {
-                        let (status, kind) = (CLIENT_CLOSED_REQUEST, "canceled");
-                        Self { status, kind, text, retry_after_secs: None }
-                    }
-                    status @ (408 | 504) => {
-                        Self { status, kind: "timeout", text, retry_after_secs: None }
-                    }
+                    CLIENT_CLOSED_REQUEST => Self::new(CLIENT_CLOSED_REQUEST, "canceled", text),
+                    status @ (408 | 504) => Self::new(status, "timeout", text),
                     status => Self::unavailable(status, text, after(wait)),
                 }
             }

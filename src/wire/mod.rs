@@ -57,6 +57,10 @@ pub mod proto {
     pub mod etcdserverpb {
         include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
     }
+    /// The part of OTLP that spans go to a collector by.
+    pub mod otlptrace {
+        include!(concat!(env!("OUT_DIR"), "/otlptrace.rs"));
+    }
     pub mod google {
         pub mod rpc {
             include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));

@@ -65,7 +65,7 @@ fn write(body: &[u8]) -> Received {
     Received {
         form: Form::RemoteWrite(Version::V1),
         body: snap::raw::Encoder::new().compress_vec(body).expect("packs").into(),
-        request_id: String::new(),
+        trail: Default::default(),
         client: None,
         passed: Passed::default(),
         room: None,

@@ -130,7 +130,7 @@ impl Gate {
         let write = Received {
             form: Form::RemoteWrite(Version::V1),
             body: body.to_vec().into(),
-            request_id: String::new(),
+            trail: Default::default(),
             client: None,
             passed: Passed::default(),
             room: None,

@@ -55,5 +55,6 @@ mod sidecar_chaos;
 mod sidecar_hostile;
 mod sidecar_life;
 mod sidecar_tls;
+mod tracing;
 mod upstream;
 mod write_gate;

@@ -97,7 +97,7 @@ async fn exported() -> Vec<prometheus::proto::MetricFamily> {
         let write = Received {
             form: Form::RemoteWrite(Version::V1),
             body: body.expect("packs").into(),
-            request_id: String::new(),
+            trail: Default::default(),
             client: None,
             passed: Passed::default(),
             room: None,

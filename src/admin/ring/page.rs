@@ -11,7 +11,8 @@ use askama::Template;
 use serde::Serialize;
 
 use super::super::site::Frame;
-use super::super::{answer, index};
+use super::super::answer;
+use super::super::overview::words;
 use super::RingPages;
 use super::drawing::{Drawing, Mark, Order};
 use super::entry::Entry;
@@ -119,7 +120,7 @@ impl RingPage {
             frame: pages.site.frame(pages.path),
             title: pages.whose.title(),
             last_part: pages.last_part(),
-            status: index::ring_status(&pages.source.ring.status(now_ms)),
+            status: words::ring_status(&pages.source.ring.status(now_ms)),
             read: match snapshot.read_at_ms() {
                 0 => "never".to_owned(),
                 read_at_ms => Rfc3339Ms(read_at_ms).to_string(),

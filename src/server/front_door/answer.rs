@@ -65,7 +65,7 @@ fn error(class: RouteClass, status: u16, kind: &'static str, text: &str) -> Resp
     match class {
         RouteClass::Query => {
             let text = text.to_owned();
-            read::refusal(&ReadRefusal { status, kind, text, retry_after_secs: None })
+            read::refusal(&ReadRefusal::new(status, kind, text))
         }
         RouteClass::Write | RouteClass::Admin => http_error(status, text),
     }

@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::front_door::address::HopHeader;
 use crate::front_door::{Answer, FrontDoor, OverLimit, Pass, Refusal, RouteClass};
 use crate::ratelimit::{LogLines, RateLimitHeaders};
+use crate::trail::Trail;
 
 pub use routes::Routes;
 
@@ -112,13 +113,15 @@ impl Service<Request<Body>> for Guarded {
 impl Inner {
     fn enter<B>(&self, class: RouteClass, request: &Request<B>) -> Result<Pass, Box<Response>> {
         let now_ns = self.clock.steady_ns();
+        let trail = request.extensions().get::<Trail>();
         let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>() else {
             // Known of every connection, unless its other end has gone.
             self.log(
                 |log| &mut log.no_address,
                 now_ns,
                 |untold| {
-                    tracing::warn!(untold, "a request without an address is refused");
+                    let request_id = trail.and_then(Trail::id);
+                    tracing::warn!(request_id, untold, "a request without an address is refused");
                 },
             );
             return Err(Box::new(answer::no_address(class)));
@@ -132,24 +135,39 @@ impl Inner {
         let authorization = values(headers, header::AUTHORIZATION);
         let entered = self.door.enter(class, found.address, authorization, now_ns);
         entered.map_err(|refusal| {
-            self.tell(class, &refusal, now_ns);
+            self.tell(class, &refusal, trail, now_ns);
             Box::new(answer::refused(class, &refusal, self.headers))
         })
     }
 
-    /// A line for the log, with nothing in it that a sender chose.
-    fn tell(&self, class: RouteClass, refusal: &Refusal, now_ns: i64) {
-        let class = class.as_str();
+    /// A line for the log, with nothing in it that a sender chose but what it calls the request.
+    fn tell(&self, class: RouteClass, refusal: &Refusal, trail: Option<&Trail>, now_ns: i64) {
+        let (class, request_id) = (class.as_str(), trail.and_then(Trail::id));
+        if let Some(trail) = trail {
+            trail.span.text("freehold.refused.reason", "front_door");
+        }
         match *refusal {
-            Refusal::Denied => self.log(|log| &mut log.denied, now_ns, |untold| {
-                tracing::warn!(class, untold, "a request of a denied address is refused");
-            }),
+            Refusal::Denied => self.log(
+                |log| &mut log.denied,
+                now_ns,
+                |untold| {
+                    tracing::warn!(
+                        class,
+                        request_id,
+                        untold,
+                        "a request of a denied address is refused"
+                    );
+                },
+            ),
             Refusal::OverLimit(OverLimit { limiter, key, .. }) => self.log(
                 |log| &mut log.over_limit[limiter as usize],
                 now_ns,
                 |untold| {
                     let limiter = limiter.as_str();
-                    tracing::warn!(class, limiter, address_key = %key, untold, "refused at the front door");
+                    tracing::warn!(
+                        class, limiter, address_key = %key, request_id, untold,
+                        "refused at the front door"
+                    );
                 },
             ),
         }

@@ -29,11 +29,14 @@ use tonic::body::Body;
 use super::frames::{Messages, frame};
 use super::intake::Received;
 use super::messages::WriteResponse;
+use super::pass::fail;
 use super::push_stream::stored;
 use super::{Edge, PUSH_STREAM};
 use crate::server::seam::{Forward, Judged, PushError, Told};
 use crate::server::status::{CLIENT_CLOSED_REQUEST, GrpcStatus, stream_answer};
+use crate::server::trails::tell;
 use crate::tenant::TenantId;
+use crate::trail::{Kind, Span};
 use crate::upstream::{Answer, SUSPICIOUS_AFTER, Upstream, UpstreamError, percent_decoded};
 use crate::wire::encoding::Encoding;
 use crate::wire::{signature, stream};
@@ -48,6 +51,7 @@ pub async fn push(
     edge: &Edge,
     upstream: &Upstream,
     request: Request<Body>,
+    span: &Span,
 ) -> Result<Response<Body>, GrpcStatus> {
     let (mut head, body) = request.into_parts();
     let call = edge.open(std::mem::take(&mut head.headers), body)?;
@@ -56,8 +60,10 @@ pub async fn push(
     head.headers = headers;
     let received = call.intake.keeping_frames().only().await?;
     let Received { frame: received, message, held: _held } = received;
+    span.count("rpc.message.size", message.len() as u64);
     let Judged { forward, settle } = (edge.ingester().judge)(&tenant, &message)?;
     drop(message);
+    span.text("freehold.forwarded", forwarded(&forward));
     let frame = match forward {
         Forward::Whole => received,
         Forward::Rest(rest) => {
@@ -69,10 +75,17 @@ pub async fn push(
             return edge.reply(encoding, &WriteResponse::from(refused));
         }
     };
+    let call = span.child(Kind::Client, "upstream");
+    tell(&call, &mut head.headers);
     let answered = match upstream.call(Request::from_parts(head, Full::new(frame))).await {
         Ok(response) => Answered::read(response).await,
         Err(error) => Err(error),
     };
+    match &answered {
+        Ok(answered) => call.text("freehold.told", told_as(answered.told())),
+        Err(error) => fail(&call, error),
+    }
+    drop(call);
     match answered {
         Ok(answered) => {
             let told = answered.told();
@@ -85,6 +98,25 @@ pub async fn push(
             let _ = settle(told_by(&error));
             Err(error.into())
         }
+    }
+}
+
+/// How much of a push goes on, as its span says it.
+fn forwarded(forward: &Forward) -> &'static str {
+    match forward {
+        Forward::Whole => "whole",
+        Forward::Rest(_) => "rest",
+        Forward::Nothing => "nothing",
+    }
+}
+
+/// What the upstream has said of a push, the same way.
+fn told_as(told: Told) -> &'static str {
+    match told {
+        Told::Stored => "stored",
+        Told::Refused => "refused",
+        Told::Partly => "partly",
+        Told::Unknown => "unknown",
     }
 }
 

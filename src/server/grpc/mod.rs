@@ -48,7 +48,9 @@ use super::seam::{BudgetCalls, IngesterCalls, PushError, Pushed, Work, WorkLost}
 use super::status::GrpcStatus;
 use super::stream_auth::StreamKeys;
 use super::tenancy::Tenancy;
+use super::trails::{begin_call, end_call};
 use crate::tenant::{TenantId, TenantIdError};
+use crate::trail::{Kind, Span, Tracer};
 use crate::upstream::{Upstream, deadline};
 use crate::wire::encoding::Encoding;
 use budgets::BudgetsEdge;
@@ -95,6 +97,8 @@ struct Edge {
     ingester: Option<IngesterCalls>,
     /// Empty where no budgets are shared.
     budgets: OnceLock<BudgetsEdge>,
+    /// Empty where nobody traces.
+    tracer: OnceLock<Tracer>,
     work: Work,
     health: HealthService,
     drain: Drain,
@@ -125,7 +129,14 @@ impl GrpcEdge {
         let pushes = PushLog::new(settings.clients.clone());
         let health = health.service();
         let budgets = OnceLock::new();
-        Self(Arc::new(Edge { settings, ingester, budgets, work, health, drain, pushes }))
+        let tracer = OnceLock::new();
+        Self(Arc::new(Edge { settings, ingester, budgets, tracer, work, health, drain, pushes }))
+    }
+
+    /// Begins spans over calls. Once; a second time has no effect.
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
+        self.0.tracer.get_or_init(|| tracer);
+        self
     }
 
     /// Answers other gates, too. Once; a second time has no effect.
@@ -168,7 +179,30 @@ impl Edge {
             let text = "unknown service cortex.Ingester".to_owned();
             return Err(GrpcStatus::new(Code::Unimplemented, text));
         }
-        let request = match self.passed(request).await? {
+        let span = self.begin(&request);
+        let outcome = self.answer_call(request, &span).await;
+        end_call(&span, &outcome);
+        outcome
+    }
+
+    /// A span over a call for which somebody waits. A push stream goes on for days, and a health
+    /// check says nothing.
+    fn begin(&self, request: &Request<Body>) -> Span {
+        match request.uri().path() {
+            PUSH_STREAM => Span::default(),
+            path if path.starts_with(INGESTER) => {
+                begin_call(self.tracer.get(), path, request.headers())
+            }
+            _ => Span::default(),
+        }
+    }
+
+    async fn answer_call(
+        self: Arc<Self>,
+        request: Request<Body>,
+        span: &Span,
+    ) -> Result<Response<Body>, GrpcStatus> {
+        let request = match self.passed(request, span).await? {
             Answered::Passed(response) => return Ok(response),
             Answered::Ours(request) => request,
         };
@@ -177,10 +211,10 @@ impl Edge {
             _ => None,
         };
         let Some(named) = named else {
-            return self.answer_ours(request).await;
+            return self.answer_ours(request, span).await;
         };
-        let outcome = Arc::clone(&self).answer_ours(request).await;
-        self.pushes.tell(&named, &outcome);
+        let outcome = Arc::clone(&self).answer_ours(request, span).await;
+        self.pushes.tell(&named, span, &outcome);
         outcome
     }
 
@@ -192,19 +226,21 @@ impl Edge {
     async fn answer_ours(
         self: Arc<Self>,
         request: Request<Body>,
+        span: &Span,
     ) -> Result<Response<Body>, GrpcStatus> {
         if let Some(upstream) = &self.settings.upstream
             && request.uri().path() == PUSH
         {
-            return forward::push(&self, upstream, request).await;
+            return forward::push(&self, upstream, request, span).await;
         }
         let until = deadline(request.headers());
-        within(until, self.answer_here(request)).await
+        within(until, self.answer_here(request, span)).await
     }
 
     async fn answer_here(
         self: Arc<Self>,
         request: Request<Body>,
+        span: &Span,
     ) -> Result<Response<Body>, GrpcStatus> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
@@ -213,7 +249,11 @@ impl Edge {
                 let call = self.open(head.headers, body)?;
                 let tenant = self.settings.tenancy.tenant(&call.headers)?;
                 let received = call.intake.only().await?;
+                span.count("rpc.message.size", received.message.len() as u64);
+                let storing = span.child(Kind::Internal, "store");
                 let pushed = self.push(tenant, received.message, received.held).await??;
+                drop(storing);
+                span.count("freehold.samples", pushed.samples + pushed.histograms);
                 self.reply(call.encoding, &WriteResponse::from(pushed))
             }
             PUSH_STREAM => {
@@ -258,7 +298,7 @@ impl Edge {
 
     /// What does not end here goes through, if there is an upstream: all but pushes, and health
     /// checks while we say ourselves that we do not serve.
-    async fn passed(&self, request: Request<Body>) -> Result<Answered, GrpcStatus> {
+    async fn passed(&self, request: Request<Body>, span: &Span) -> Result<Answered, GrpcStatus> {
         let Some(upstream) = &self.settings.upstream else {
             return Ok(Answered::Ours(request));
         };
@@ -268,7 +308,7 @@ impl Edge {
                 return Ok(Answered::Ours(request));
             }
             HEALTH_WATCH => pass::pass_until_drain(upstream, request, self.drain.clone()).await?,
-            _ => pass::pass(upstream, request).await?,
+            _ => pass::pass(upstream, request, span).await?,
         };
         Ok(Answered::Passed(response))
     }

@@ -1,7 +1,8 @@
 //! Passing a call through to the upstream, byte for byte.
 //!
 //! Headers, pieces and trailers go on as they came, in both directions, each at the pace of its
-//! receiver. Only an upstream that breaks off has its end said for it: by a status, never OK.
+//! receiver. Only an upstream that breaks off has its end said for it: by a status, never OK; and
+//! where a call is traced, the headers that name its trace name our span of it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,14 +16,26 @@ use tonic::body::Body;
 
 use crate::server::drain::Drain;
 use crate::server::status::GrpcStatus;
-use crate::upstream::{Answer, Upstream};
+use crate::server::trails::tell;
+use crate::trail::{Kind, Span};
+use crate::upstream::{Answer, Upstream, UpstreamError};
 
 pub async fn pass(
     upstream: &Upstream,
-    request: Request<Body>,
+    mut request: Request<Body>,
+    span: &Span,
 ) -> Result<Response<Body>, GrpcStatus> {
-    let response = upstream.call(request).await?;
+    let call = span.child(Kind::Client, "upstream");
+    tell(&call, request.headers_mut());
+    let response = upstream.call(request).await.inspect_err(|error| fail(&call, error))?;
     Ok(response.map(|answer| Body::new(Passed { answer, is_over: false })))
+}
+
+/// Notes on a span why a call came to nothing.
+pub fn fail(call: &Span, error: &UpstreamError) {
+    if call.is_recorded() {
+        call.fail(&error.to_string());
+    }
 }
 
 /// As `pass`, for a stream that may go on for as long as the process: the drain ends it.

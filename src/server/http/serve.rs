@@ -7,6 +7,7 @@
 //! of an answer loses it; a client that has gone is noticed while its request is at work. For
 //! the last a client may not close its own side and then wait: that looks the same.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::server::config::ServerConfig;
 use crate::server::drain::Drain;
 use crate::server::listen::{Connection, Listener};
 use crate::server::status::http_error;
+use crate::server::trails::Trails;
 use crate::server::{Drained, connections};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -63,6 +65,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 struct Speaking {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
+    trails: Trails,
     /// How long a connection may be without a new request.
     idle_max: Duration,
 }
@@ -72,6 +75,17 @@ struct Speaking {
 pub async fn serve(
     listener: Listener,
     router: Router,
+    config: &ServerConfig,
+    drain: Drain,
+) -> Drained {
+    serve_trailed(listener, router, Trails::default(), config, drain).await
+}
+
+/// As [`serve`], with spans over requests where they are traced; without it they only get names.
+pub async fn serve_trailed(
+    listener: Listener,
+    router: Router,
+    trails: Trails,
     config: &ServerConfig,
     drain: Drain,
 ) -> Drained {
@@ -93,7 +107,7 @@ pub async fn serve(
         .max_pending_accept_reset_streams(RESETS_UNSEEN_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    let speaking = Speaking { http1, http2, idle_max };
+    let speaking = Speaking { http1, http2, trails, idle_max };
     let grace = config.graceful_shutdown_timeout.as_duration();
     connections::serve(listener, drain, grace, |connection, drain| {
         speaking.clone().serve_one(connection, router.clone(), drain)
@@ -134,17 +148,21 @@ impl Speaking {
         mut drain: Drain,
     ) -> hyper::Result<()> {
         let (peer, certificate) = (connection.peer_address(), connection.peer_certificate());
+        let trails = self.trails;
         let service = service_fn(move |mut request: Request<Incoming>| {
             let mut router = router.clone();
             request.extensions_mut().insert(ConnectInfo(peer));
             if let Some(certificate) = certificate.clone() {
                 request.extensions_mut().insert(certificate);
             }
+            let entered = trails.enter(&mut request);
             async move {
-                match ambiguity(&request) {
-                    Some((status, text)) => Ok(refused(status, text)),
-                    None => router.call(request).await,
-                }
+                let mut response = match ambiguity(&request) {
+                    Some((status, text)) => refused(status, text),
+                    None => router.call(request).await?,
+                };
+                entered.leave(&mut response);
+                Ok::<_, Infallible>(response)
             }
         });
         let serving = self.http1.serve_connection(TokioIo::new(connection), service);
@@ -167,6 +185,7 @@ impl Speaking {
         let (peer, certificate) = (connection.peer_address(), connection.peer_certificate());
         let requests = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&requests);
+        let trails = self.trails;
         let service = service_fn(move |mut request: Request<Incoming>| {
             // Relaxed: only whether it has moved is asked.
             counted.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +193,13 @@ impl Speaking {
             if let Some(certificate) = certificate.clone() {
                 request.extensions_mut().insert(certificate);
             }
-            router.clone().call(request)
+            let entered = trails.enter(&mut request);
+            let answered = router.clone().call(request);
+            async move {
+                let mut response = answered.await?;
+                entered.leave(&mut response);
+                Ok::<_, Infallible>(response)
+            }
         });
         let serving = self.http2.serve_connection(TokioIo::new(connection), service);
         let mut serving = std::pin::pin!(serving);

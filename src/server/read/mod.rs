@@ -11,7 +11,7 @@
 pub(super) mod answer;
 mod params;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::http::{HeaderValue, Request, header};
@@ -27,6 +27,8 @@ use self::params::Params;
 use super::http::{Tenant, read_body};
 use super::seam::Work;
 use super::status::{ReadRefusal, http_error};
+use crate::clock::Clock;
+use crate::ratelimit::LogLines;
 use crate::store::{
     MatchOp, Matcher, Sample, Store, StoreError, StoredLabels, StoredValue, TimeRange,
 };
@@ -47,12 +49,16 @@ pub struct ReadEdge {
     series_max: u64,
     body_wait: Duration,
     work: Work,
+    clock: Clock,
+    /// Lines about what fails here; whoever reads often fails often.
+    faults: Arc<Mutex<LogLines>>,
 }
 
 impl ReadEdge {
     /// `series_max` bounds what several selectors find together, as the store bounds each.
     pub fn new(store: Option<Arc<Store>>, series_max: u64, body_wait: Duration) -> Self {
-        Self { store, series_max, body_wait, work: Work::blocking(CALLS_MAX) }
+        let (work, clock, faults) = (Work::blocking(CALLS_MAX), Clock::start(), Arc::default());
+        Self { store, series_max, body_wait, work, clock, faults }
     }
 }
 
@@ -143,7 +149,20 @@ impl ReadEdge {
         };
         let series_max = self.series_max;
         let call = move || call(&Reader { store: &store, tenant: &tenant, series_max });
-        self.work.run(call).await?
+        let answer = self.work.run(call).await?;
+        if let Err(ReadRefusal { fault: Some(fault), .. }) = &answer {
+            self.tell(fault);
+        }
+        answer
+    }
+
+    fn tell(&self, fault: &str) {
+        let mut lines = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = lines.take(self.clock.steady_ns());
+        drop(lines);
+        if let Some(untold) = taken {
+            tracing::error!(error = LogLines::cut(fault), untold, "cannot answer a reader");
+        }
     }
 }
 

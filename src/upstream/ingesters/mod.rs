@@ -37,6 +37,7 @@ use crate::exposition::Families;
 use crate::ring::{Failure, Quorum, RingSnapshot};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tls::{self, ClientTls, TlsError};
+use crate::trail::Trail;
 use crate::wire::encoding::Encoding;
 use client::Client;
 use config::{IngesterClientConfig, IngesterClientConfigError};
@@ -116,6 +117,8 @@ pub struct Pushing<'a> {
     pub request_metadata: &'a [(&'a str, &'a str)],
     /// Addresses that the request came through, where they are logged.
     pub source_ips: Option<&'a str>,
+    /// What the request is called, and what its messages' spans belong to.
+    pub trail: Option<&'a Trail>,
 }
 
 /// What a batch carries, for the counters.

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::{Client, Outgoing, call_headers};
 use super::{CLIENT_METADATA, Contents, Ingesters, Pushing};
 use crate::ring::{Failure, Member, Quorum, QuorumError};
+use crate::trail::{Kind, REQUEST_ID_HEADER, Span, Trail};
 use crate::upstream::answers::FRAME_HEADER_LEN;
 use crate::upstream::budget::{Budget, InFlight};
 use crate::wire::batch::write_stream_batch;
@@ -27,6 +28,7 @@ use super::failure;
 pub struct Spread<'a> {
     ingesters: &'a Ingesters,
     tenant: &'a str,
+    trail: Option<&'a Trail>,
     quorum: Quorum,
     /// What unary pushes of this request have in common; none when the tenant fits no header.
     headers: Option<HeaderMap>,
@@ -45,6 +47,7 @@ pub struct MessageScratch {
 struct Sending {
     member: Member,
     contents: Contents,
+    span: Span,
     outgoing: Result<(Arc<Client>, Outgoing, InFlight), Failure>,
 }
 
@@ -74,13 +77,21 @@ impl<'a> Spread<'a> {
     ) -> Self {
         let headers = call_headers(ingesters.encoding(), pushing.tenant)
             .map(|headers| with_request_metadata(headers, pushing));
-        Self { ingesters, tenant: pushing.tenant, quorum, headers, sendings: Vec::new(), scratch }
+        let &Pushing { tenant, trail, .. } = pushing;
+        Self { ingesters, tenant, trail, quorum, headers, sendings: Vec::new(), scratch }
     }
 
     /// The next batch, a `cortexpb.WriteRequest`, for a member of the ring.
     pub fn add(&mut self, member: &Member, contents: Contents, request: &[u8]) {
-        let outgoing = self.prepare(member, request);
-        self.sendings.push(Sending { member: member.clone(), contents, outgoing });
+        let span = self.trail.map_or_else(Span::default, |trail| {
+            let span = trail.span.child(Kind::Client, "ingester");
+            span.text("server.address", &member.addr);
+            span.text("freehold.ingester", &member.id);
+            span.count("rpc.message.size", request.len() as u64);
+            span
+        });
+        let outgoing = self.prepare(member, request, &span);
+        self.sendings.push(Sending { member: member.clone(), contents, span, outgoing });
     }
 
     /// Sends all batches. Nothing is sent before this, and everything is once it returns.
@@ -97,16 +108,22 @@ impl<'a> Spread<'a> {
             verdict: Mutex::new(Some(told)),
         });
         for (batch, sending) in self.sendings.into_iter().enumerate() {
-            let Sending { member, contents, outgoing } = sending;
+            let Sending { member, contents, span, outgoing } = sending;
             match outgoing {
-                Err(failure) => shared.record(batch, &member, contents, Err(failure)),
+                Err(failure) => {
+                    span.fail(&failure.message);
+                    shared.record(batch, &member, contents, Err(failure));
+                }
                 Ok((client, outgoing, in_flight)) => {
                     let shared = Arc::clone(&shared);
                     // It ends by the deadline, with every answer told.
                     ingesters.spawn(async move {
                         let counted = shared.ingesters.count_in_flight();
                         let outcome = client.push(outgoing, deadline).await;
-                        drop((counted, in_flight));
+                        if let Err(failure) = &outcome {
+                            span.fail(&failure.message);
+                        }
+                        drop((counted, in_flight, span));
                         shared.record(batch, &member, contents, outcome);
                     });
                 }
@@ -119,6 +136,7 @@ impl<'a> Spread<'a> {
         &mut self,
         member: &Member,
         request: &[u8],
+        span: &Span,
     ) -> Result<(Arc<Client>, Outgoing, InFlight), Failure> {
         let client = self.ingesters.client(&member.addr)?;
         let outgoing = if self.ingesters.use_stream_push() {
@@ -136,6 +154,11 @@ impl<'a> Spread<'a> {
                 let signature = signed.map_err(|error| Failure::unsent(error.to_string()))?;
                 let signature = HeaderValue::from_str(&signature).expect("digits");
                 headers.insert("x-req-signature", signature);
+            }
+            for (name, value) in span.headers() {
+                if let Ok(value) = HeaderValue::try_from(value) {
+                    headers.insert(HeaderName::from_static(name), value);
+                }
             }
             Outgoing::Unary { headers, frame: self.frame(request)? }
         };
@@ -233,6 +256,11 @@ fn with_request_metadata(mut headers: HeaderMap, pushing: &Pushing<'_>) -> Heade
             headers.append(METADATA, name);
             headers.append(METADATA, value);
         }
+    }
+    // A gate of ours behind an ingester's address reads it here.
+    let id = pushing.trail.and_then(Trail::id);
+    if let Some(Ok(id)) = id.map(HeaderValue::from_str) {
+        headers.insert(HeaderName::from_static(REQUEST_ID_HEADER), id);
     }
     if let Some(Ok(client)) = pushing.client.map(HeaderValue::from_str) {
         headers.insert(CLIENT_METADATA, client);

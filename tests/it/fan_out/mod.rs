@@ -203,8 +203,13 @@ impl Gate {
         shard_size: i64,
     ) -> Result<(), FanOutError> {
         let prepared = prepared(TENANT, body);
-        let pushing =
-            Pushing { tenant: TENANT, client: None, request_metadata: &[], source_ips: None };
+        let pushing = Pushing {
+            tenant: TENANT,
+            client: None,
+            request_metadata: &[],
+            source_ips: None,
+            trail: None,
+        };
         patiently(self.fan_out.push(&pushing, &prepared, ring, shard_size)).await
     }
 

@@ -69,7 +69,7 @@ fn message(seen: &Seen, encoding: Encoding) -> Bytes {
 }
 
 const NOBODY: Pushing<'_> =
-    Pushing { tenant: TENANT, client: None, request_metadata: &[], source_ips: None };
+    Pushing { tenant: TENANT, client: None, request_metadata: &[], source_ips: None, trail: None };
 
 #[tokio::test]
 async fn a_push_is_headed_as_cortex_heads_it() {
@@ -79,6 +79,7 @@ async fn a_push_is_headed_as_cortex_heads_it() {
         client: Some("writer 7"),
         request_metadata: &metadata,
         source_ips: Some("10.1.2.3, 127.0.0.1"),
+        trail: None,
     };
     let distributor =
         DistributorConfig { sign_write_requests: true, ..DistributorConfig::default() };
@@ -144,7 +145,7 @@ async fn a_write_names_its_client_to_ingesters_in_unary_pushes_alone() {
             let write = Received {
                 form: Form::RemoteWrite(Version::V1),
                 body: packed(&request(0..3, UNIX_MS)).into(),
-                request_id: String::new(),
+                trail: Default::default(),
                 client,
                 passed: Passed::default(),
                 room: None,

@@ -1,0 +1,48 @@
+//! The tasks that serve the listeners, each until the drain and through it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::task::JoinSet;
+
+use super::traces;
+use crate::config::Config;
+use crate::server::Drained;
+use crate::server::drain::Drain;
+use crate::server::grpc::{self, GrpcEdge};
+use crate::server::http;
+use crate::server::listen::Listener;
+use crate::trail::Tracer;
+
+pub(super) fn serve_grpc(
+    config: &Arc<Config>,
+    listener: Listener,
+    edge: GrpcEdge,
+    drain: &Drain,
+    tasks: &mut JoinSet<()>,
+) {
+    let (config, drain) = (Arc::clone(config), drain.clone());
+    tasks.spawn(async move {
+        if grpc::serve(listener, edge, &config.server, drain).await == Drained::Cut {
+            tracing::warn!("gRPC calls were cut off at the end of the drain");
+        }
+    });
+}
+
+pub(super) fn serve_http(
+    config: &Arc<Config>,
+    listener: Listener,
+    router: Router,
+    tracer: Tracer,
+    drain: &Drain,
+    tasks: &mut JoinSet<()>,
+) {
+    let trails = traces::over_http(config, tracer);
+    let (config, drain) = (Arc::clone(config), drain.clone());
+    tasks.spawn(async move {
+        let serving = http::serve_trailed(listener, router, trails, &config.server, drain);
+        if serving.await == Drained::Cut {
+            tracing::warn!("HTTP requests were cut off at the end of the drain");
+        }
+    });
+}
