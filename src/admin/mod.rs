@@ -40,9 +40,6 @@ use crate::ingester::Ingester;
 use crate::ring::Ring;
 use crate::ring::lifecycler::LifecyclerHandle;
 
-// Words for what several pages say.
-use overview::words as index;
-
 pub use site::Site;
 pub use writes::HEADER as CSRF_HEADER;
 

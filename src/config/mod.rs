@@ -38,8 +38,8 @@ use crate::units::Millis;
 use crate::upstream::ingesters::config::{IngesterClientConfig, IngesterClientConfigError};
 
 pub use command::{
-    AskedArgs, ClientsArgs, ClientsAsk, Command, ExplainArgs, LoadArgs, LoadTo, Output, PlanArgs, QueryArgs,
-    RingArgs, RingAsk, TenantsArgs, write_manual,
+    AskedArgs, ClientsArgs, ClientsAsk, Command, ExplainArgs, LoadArgs, LoadTo, Output, PlanArgs,
+    QueryArgs, RingArgs, RingAsk, TenantsArgs, write_manual,
 };
 pub(crate) use document::differing;
 pub use document::{diff_yaml, effective_json, effective_yaml, reference_markdown};

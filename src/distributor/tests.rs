@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::limits::{IngestionRateStrategy, InstanceLimits as IngesterLimits, Limits};
 use crate::ratelimit::RECHECK_PERIOD;
+use crate::trail::Trail;
 use crate::upstream::distributor::Passed;
 use crate::wire::remote_write::{Version, packed};
 use crate::wire::write_request::check;

@@ -60,12 +60,7 @@ impl Running {
         pushed.map(drop).map_err(|error| error.to_string())
     }
 
-    async fn ask(
-        &self,
-        tenant: &str,
-        text: &str,
-        output: Output,
-    ) -> Result<Told, ExplainError> {
+    async fn ask(&self, tenant: &str, text: &str, output: Output) -> Result<Told, ExplainError> {
         let args = ExplainArgs {
             asked: AskedArgs {
                 address: format!("http://{}", self.address),

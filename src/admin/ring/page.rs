@@ -10,9 +10,9 @@ use std::sync::Arc;
 use askama::Template;
 use serde::Serialize;
 
-use super::super::site::Frame;
 use super::super::answer;
 use super::super::overview::words;
+use super::super::site::Frame;
 use super::RingPages;
 use super::drawing::{Drawing, Mark, Order};
 use super::entry::Entry;
