@@ -229,6 +229,9 @@ fn the_top_level_shows_only_what_the_house_knows() {
         "tests",
         "docs",
         "README.md",
+        "LICENSE",
+        // Units, manifests and what makes packages; nothing in it is built by Cargo.
+        "packaging",
         // What running and building leave behind; ignored by git.
         "target",
         "data",

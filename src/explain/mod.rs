@@ -126,9 +126,12 @@ impl Explainer {
         let catalogue = self.catalogue.get_or_init(Catalogue::new);
         let series = Series::parse(text);
         let errors = catalogue.recognise(text);
-        // One word is a metric's name and may be an error's whole text, such as `forbidden`.
-        let is_word = !text.contains(['{', '"']) && !errors.is_empty();
-        if let (Ok(series), false) = (&series, is_word) {
+        // One word is a metric's name and may be an error's whole text, such as `forbidden`; a line
+        // of a log in JSON is an object of texts, as labels are.
+        let has_name = |series: &Series| series.0.iter().any(|(name, _)| name == "__name__");
+        let is_bare = !text.contains(['{', '"']) || !series.as_ref().is_ok_and(has_name);
+        let is_error = !errors.is_empty() && is_bare;
+        if let (Ok(series), false) = (&series, is_error) {
             return Ok(Read { errors: Vec::new(), series: Some(series.clone()), tenant: None });
         }
         let plain = Read::of(text, &errors);

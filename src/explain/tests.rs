@@ -428,7 +428,7 @@ async fn a_gate_names_the_ingesters_that_get_the_series() {
         assert_eq!(step.says, format!("it is sent to {}; 1 of them may fail", set.expect("three")));
         seen.insert(step.says.clone());
     }
-    assert!(seen.len() > 3, "series are spread: {seen:?}");
+    assert!(seen.len() > 1, "series are spread: {seen:?}");
 }
 
 #[tokio::test]

@@ -30,7 +30,8 @@ async fn a_member_is_forgotten_by_a_form_of_the_page_and_by_no_other() {
     let freehold = Freehold::start(dir.path(), &["-ingester.instance-id=one"]).await;
     freehold.wait_ready().await;
     let (_, page) = ask(freehold.admin, "GET", "/ring", "", "").await;
-    assert!(page.contains("one"), "{page}");
+    assert!(page.contains("forget?id=one"), "{page}");
+    let (_, page) = ask(freehold.admin, "GET", "/ring/forget?id=one", "", "").await;
     let form = "forget=nobody";
     let browser = "User-Agent: Mozilla/5.0\r\n";
     // On its own listener everything needs the token.
