@@ -9,6 +9,7 @@ mod vectors;
 
 mod admin;
 mod admin_access;
+mod browser;
 mod budget_gates;
 mod budget_sim;
 mod budgets;
