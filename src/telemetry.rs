@@ -4,6 +4,7 @@
 //! that a test has its own. Both are the shell's: rooms log through `tracing` and register what
 //! they are given.
 
+mod process;
 #[cfg(test)]
 pub mod testing;
 
@@ -79,6 +80,7 @@ pub fn registry() -> Registry {
     start.set(now_secs());
     registry.register(Box::new(build)).expect("the registry is empty");
     registry.register(Box::new(start)).expect("no other metric has this name");
+    process::register(&registry);
     registry
 }
 

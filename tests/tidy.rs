@@ -265,7 +265,7 @@ fn the_docs_list_every_metric_and_no_other() {
         row.captures_iter(&docs).map(|found| found[1].to_owned()).collect();
     // Ours and Cortex's by their prefix; others by the constructor they are handed to.
     let name = Regex::new(
-        r#"(?x)"((?:cortex|freehold|memberlist_client|memberlist_tcp_transport)_[a-z0-9_]+)"
+        r#"(?x)"((?:cortex|freehold|memberlist_client|memberlist_tcp_transport|process)_[a-z0-9_]+)"
            | (?:Opts|Gauge|Counter|Histogram|Desc)::new\(\s*"([a-z][a-z0-9_]+)""#,
     )
     .unwrap();

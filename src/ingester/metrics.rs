@@ -149,6 +149,18 @@ impl Ingester {
         ] {
             refused.sample([("limit", limit)], counter.get() as f64);
         }
+        let mut usage = f.gauges(
+            "freehold_ingester_instance_usage",
+            "What each limit of this instance is compared with.",
+        );
+        for (name, value) in [
+            ("max_inflight_push_requests", self.admission.in_flight_peak() as f64),
+            ("max_ingestion_rate", self.admission.rate()),
+            ("max_series", totals.by(self.basis()) as f64),
+            ("max_tenants", self.tenants.len() as f64),
+        ] {
+            usage.sample([("limit", name)], value);
+        }
         let mut recounts = f.counters(
             "freehold_ingester_recounts_total",
             "Recounts of a tenant's owned series, by what made them due.",
@@ -256,6 +268,10 @@ impl Ingester {
             if let Some(limit) = view.limit {
                 limits.sample([("reason", reason), ("user", view.tenant.as_str())], limit as f64);
             }
+        }
+        let mut against = families.gauges("freehold_ingester_series_against_limit", "Series that the limit in force is compared with per user, owned or in memory; absent without a limit.");
+        for view in views.iter().filter(|view| view.limit.is_some()) {
+            against.sample([("user", view.tenant.as_str())], view.used() as f64);
         }
         let mut over = families.gauges(
             "freehold_ingester_series_over_limit",

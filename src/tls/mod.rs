@@ -5,6 +5,7 @@
 //! changes nothing but a log line and a metric; keys are in no log, metric or page.
 
 mod client;
+mod expiry;
 mod server;
 mod watched;
 

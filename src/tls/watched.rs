@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Pem, TlsError};
+use super::{Pem, TlsError, expiry};
 use crate::exposition::Families;
 
 /// How often the files are looked at: a new certificate is there long before the old one ends,
@@ -36,6 +36,8 @@ pub struct Watched<T> {
 struct State {
     /// Of the contents that `current` was built from.
     digest: u128,
+    /// When the certificate of those ends, in seconds since 1970.
+    expires_s: Option<i64>,
     /// What the last look came to, as the log was told it.
     failure: Option<String>,
     reloads: u64,
@@ -51,7 +53,8 @@ impl<T: Send + Sync + 'static> Watched<T> {
     ) -> Result<Self, TlsError> {
         let pems = read_all(&paths)?;
         let current = ArcSwap::from_pointee(build(&pems)?);
-        let state = State { digest: digest(&pems), failure: None, reloads: 0, failures: 0 };
+        let (digest, expires_s) = (digest(&pems), expiry::of_pair(&pems));
+        let state = State { digest, expires_s, failure: None, reloads: 0, failures: 0 };
         Ok(Self { name, paths, build: Box::new(build), current, state: Mutex::new(state) })
     }
 
@@ -80,7 +83,10 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let outcome = read_all(&self.paths).and_then(|pems| {
             let digest = digest(&pems);
             let is_known = self.state.lock().expect("no panic under this lock").digest == digest;
-            if is_known { Ok(None) } else { (self.build)(&pems).map(|built| Some((digest, built))) }
+            if is_known {
+                return Ok(None);
+            }
+            (self.build)(&pems).map(|built| Some((digest, expiry::of_pair(&pems), built)))
         });
         let mut state = self.state.lock().expect("no panic under this lock");
         match outcome {
@@ -90,9 +96,10 @@ impl<T: Send + Sync + 'static> Watched<T> {
                 }
                 false
             }
-            Ok(Some((digest, built))) => {
+            Ok(Some((digest, expires_s, built))) => {
                 self.current.store(Arc::new(built));
                 state.digest = digest;
+                state.expires_s = expires_s;
                 state.failure = None;
                 state.reloads += 1;
                 tracing::info!(tls = self.name, "new certificates are in force");
@@ -132,6 +139,14 @@ impl<T: Send + Sync + 'static> Watched<T> {
                 "Looks at certificates and keys that found none to be used; the old ones stay.",
             )
             .sample(labels, state.failures as f64);
+        if let Some(expires_s) = state.expires_s {
+            families
+                .gauges(
+                    "freehold_tls_certificate_expires_timestamp_seconds",
+                    "When the certificate that this side shows ends, or the first of its chain.",
+                )
+                .sample(labels, expires_s as f64);
+        }
         families
             .gauges("freehold_tls_reload_failing", "1 while the files in place cannot be used.")
             .sample(labels, f64::from(u8::from(state.failure.is_some())));

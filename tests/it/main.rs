@@ -34,6 +34,7 @@ mod grpc;
 mod http;
 mod http_behaviour;
 mod metric_names;
+mod mixin;
 mod pages;
 mod pages_overview;
 mod pages_ring;

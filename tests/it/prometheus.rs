@@ -37,13 +37,14 @@ const PROMQL: [&str; 4] = [
 /// Samples by time, by series' labels as text.
 type Series = BTreeMap<String, BTreeMap<i64, u64>>;
 
-struct Prometheus {
-    process: Process,
+/// A running one; ends with the value.
+pub struct Prometheus {
+    pub process: Process,
     address: SocketAddr,
 }
 
 impl Prometheus {
-    async fn start(dir: &Path, name: &str, config: &str, port: u16) -> Self {
+    pub async fn start(dir: &Path, name: &str, config: &str, port: u16) -> Self {
         let file = dir.join(format!("{name}.yml"));
         std::fs::write(&file, config).expect("the configuration");
         let mut command = Command::new("prometheus");
@@ -60,13 +61,13 @@ impl Prometheus {
         prometheus
     }
 
-    async fn get(&self, path: &str) -> Option<(u16, String)> {
+    pub async fn get(&self, path: &str) -> Option<(u16, String)> {
         let (status, body) = http(self.address, "GET", path, "", &[]).await.ok()?;
         Some((status, String::from_utf8(body).expect("text")))
     }
 
     /// The result of an instant query.
-    async fn query(&self, query: &str, at_ms: i64) -> serde_json::Value {
+    pub async fn query(&self, query: &str, at_ms: i64) -> serde_json::Value {
         let query: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let at = at_ms as f64 / 1000.0;
         let path = format!("/api/v1/query?query={query}&time={at:.3}");
@@ -95,7 +96,7 @@ fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).expect("in range")
 }
 
-fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir: PathBuf| dir.join("prometheus")).any(|p| p.is_file())
 }

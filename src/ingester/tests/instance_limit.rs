@@ -1,8 +1,10 @@
 //! A push refused at the limit of an instance without a store.
 
+use prometheus::TextEncoder;
 use prost::Message as _;
 
 use super::super::*;
+use crate::exposition::Families;
 use crate::limits::Limits;
 use crate::ring::RingSettings;
 use crate::wire::proto::cortexpb::{LabelPair, Sample, TimeSeries, WriteRequest};
@@ -21,6 +23,7 @@ fn push_of(series: std::ops::Range<i64>) -> Vec<u8> {
 #[test]
 fn a_push_refused_at_the_instances_limit_leaves_nothing_even_without_a_store() {
     let instance = InstanceLimits { max_series: 50, ..InstanceLimits::default() };
+    let limits = Limits { max_series_per_user: 100, ..Limits::default() };
     let settings = RingSettings {
         replication_factor: 1,
         zone_awareness_enabled: false,
@@ -37,7 +40,7 @@ fn a_push_refused_at_the_instances_limit_leaves_nothing_even_without_a_store() {
             has_upstream: false,
         },
         ring: Arc::new(Ring::new(settings, 0)),
-        overrides: Arc::new(Overrides::new(Limits::default(), instance)),
+        overrides: Arc::new(Overrides::new(limits, instance)),
         store: None,
         hasher: IdentityHasher::new([7; crate::labels::IDENTITY_SECRET_BYTES]),
     });
@@ -50,4 +53,18 @@ fn a_push_refused_at_the_instances_limit_leaves_nothing_even_without_a_store() {
     assert_eq!(ingester.user_stats(&tenant).series, 40);
     ingester.push(&tenant, &push_of(40..50), now).unwrap();
     assert_eq!(ingester.user_stats(&tenant).series, 50);
+
+    // What the limits are compared with is told beside them.
+    let mut families = Families::default();
+    ingester.read_metrics(&crate::clock::Clock::start(), &mut families);
+    let text = TextEncoder::new().encode_to_string(&families.into_vec()).unwrap();
+    for line in [
+        "cortex_ingester_instance_limits{limit=\"max_series\"} 50",
+        "freehold_ingester_instance_usage{limit=\"max_series\"} 50",
+        "freehold_ingester_instance_usage{limit=\"max_tenants\"} 1",
+        "freehold_ingester_series_limit{reason=\"flat\",user=\"t\"} 100",
+        "freehold_ingester_series_against_limit{user=\"t\"} 50",
+    ] {
+        assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
+    }
 }
