@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -20,6 +20,7 @@ use super::config::AdminConfig;
 use super::site::Site;
 use super::writes::{self, Credential};
 use super::{answer, policy};
+use crate::clock::{Clock, Now};
 use crate::sync::Mutex;
 use crate::tls::PeerCertificate;
 
@@ -27,7 +28,7 @@ use crate::tls::PeerCertificate;
 const TOKEN_BYTES_MAX: u64 = 4 << 10;
 /// Shortest token. What is shorter is guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// A token that does not fit makes us read the file again, at most so often.
+/// How often the file is read again, at most, while somebody comes.
 const REREAD_PERIOD: Duration = Duration::from_secs(1);
 
 /// Why `-admin.bearer-token-file` cannot be used.
@@ -46,6 +47,7 @@ pub struct Access {
     token: Option<Token>,
     /// Somebody is asked for something.
     asks: bool,
+    clock: Clock,
     site: Site,
 }
 
@@ -56,17 +58,18 @@ struct Token {
 
 struct Known {
     token: String,
-    read_at: Instant,
+    /// By the clock that never goes back.
+    read_at_ns: i64,
 }
 
 impl Access {
-    pub fn new(config: &AdminConfig, site: Site) -> Result<Self, TokenError> {
+    pub fn new(config: &AdminConfig, site: Site, clock: Clock) -> Result<Self, TokenError> {
         let path = &config.bearer_token_file;
         let token = match path.as_os_str().is_empty() {
             true => None,
-            false => Some(Token::read(path.clone())?),
+            false => Some(Token::read(path.clone(), clock.now())?),
         };
-        Ok(Self { token, asks: config.asks(), site })
+        Ok(Self { token, asks: config.asks(), clock, site })
     }
 
     /// Before all routes of the listener.
@@ -77,7 +80,9 @@ impl Access {
     fn credential(&self, headers: &HeaderMap, certificate: Option<&PeerCertificate>) -> Found {
         if let Some(token) = &self.token {
             return match shown(headers) {
-                Some((shown, credential)) if token.is(&shown) => Found::Come(credential),
+                Some((shown, credential)) if token.is(&shown, self.clock.now()) => {
+                    Found::Come(credential)
+                }
                 Some(_) => Found::Wrong,
                 None => Found::Missing,
             };
@@ -166,20 +171,18 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 }
 
 impl Token {
-    fn read(path: PathBuf) -> Result<Self, TokenError> {
+    fn read(path: PathBuf, now: Now) -> Result<Self, TokenError> {
         let token = read(&path)?;
-        let known = Mutex::new(Known { token, read_at: Instant::now() });
+        let known = Mutex::new(Known { token, read_at_ns: now.steady_ns });
         Ok(Self { path, known })
     }
 
     /// Whether this is the token, of the file as it is now.
-    fn is(&self, shown: &str) -> bool {
+    fn is(&self, shown: &str, now: Now) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if writes::is_same(shown, &known.token) && known.read_at.elapsed() < REREAD_PERIOD {
-            return true;
-        }
-        if known.read_at.elapsed() >= REREAD_PERIOD {
-            known.read_at = Instant::now();
+        let is_due = now.steady_ns - known.read_at_ns >= REREAD_PERIOD.as_nanos() as i64;
+        if is_due {
+            known.read_at_ns = now.steady_ns;
             match read(&self.path) {
                 Ok(token) => known.token = token,
                 // The old one stays: an editor may be at work on the file.
@@ -253,19 +256,20 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
         let write = |text: &str| std::fs::write(&path, text).expect("written");
+        let at = |ms: i64| Now { unix_ms: 0, steady_ns: ms * 1_000_000 };
         write("short\n");
-        assert!(matches!(Token::read(path.clone()), Err(TokenError::Length { bytes: 5, .. })));
+        let short = Token::read(path.clone(), at(0));
+        assert!(matches!(short, Err(TokenError::Length { bytes: 5, .. })));
         write("a-token-of-some-length\n");
-        let token = Token::read(path.clone()).expect("a token");
-        assert!(token.is("a-token-of-some-length"));
-        assert!(!token.is("another-token-of-it"));
+        let token = Token::read(path.clone(), at(0)).expect("a token");
+        assert!(token.is("a-token-of-some-length", at(1)));
+        assert!(!token.is("another-token-of-it", at(1)));
         write("another-token-of-it\n");
-        let old = Instant::now().checked_sub(REREAD_PERIOD).expect("an uptime");
-        token.known.lock().expect("free").read_at = old;
-        assert!(token.is("another-token-of-it"));
+        assert!(token.is("a-token-of-some-length", at(999)), "for a second at most");
+        assert!(!token.is("a-token-of-some-length", at(1000)), "it is withdrawn");
+        assert!(token.is("another-token-of-it", at(1001)));
         write("x");
-        token.known.lock().expect("free").read_at = old;
-        assert!(token.is("another-token-of-it"), "a file at work on keeps the old one in force");
-        assert!(Token::read(dir.path().join("none")).is_err());
+        assert!(token.is("another-token-of-it", at(2000)), "a file at work keeps the old one");
+        assert!(Token::read(dir.path().join("none"), at(0)).is_err());
     }
 }

@@ -141,7 +141,7 @@ pub(super) fn serve(
             .admin
             .merge(http::shell_router(shell.clone()))
             .fallback(async || http_error(404, "404 page not found"));
-        let router = Access::new(&config.admin, pages.admin_site)?.before(router);
+        let router = Access::new(&config.admin, pages.admin_site, clock)?.before(router);
         // What operators look at is not traced.
         super::serve_http(config, listener, router, Tracer::default(), drain, tasks);
     }

@@ -168,7 +168,7 @@ async fn a_gate_says_that_nobody_behind_it_answers() {
     assert_eq!(now["health"], "bad");
     let way = role(&now, "Writes go to");
     assert_eq!(way["state"], "bad", "{way}");
-    let refused = reason(&now, "Distributor", "rate_limited");
+    let refused = reason(&now, "Distributor", "burst_exceeded");
     assert_eq!((&refused["count"], &refused["page"]), (&json!(6), &json!("/distributor/clients")));
     assert!(page(admin, "/").await.contains("Writes go to"), "what is not well is named");
     gate.stop().await.expect("stops");

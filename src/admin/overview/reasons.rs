@@ -16,6 +16,8 @@ const METRICS: &str = "docs/metrics.md";
 
 const RATE: &str = "The tenant writes more than its rate: raise ingestion_rate or its burst, or \
                     find the writer that grew.";
+const BURST: &str = "A request has more than a full bucket holds, so it never passes however long its \
+                     sender waits: raise the burst above the largest request.";
 const SERIES: &str = "The tenant has as many series as it may; those that are known go on. Look at \
                       its page for the limit in force and why.";
 const INSTANCE: &str = "This instance has what it can bear, whoever asks: add instances, or raise \
@@ -34,6 +36,8 @@ const PER_CREDENTIAL: &str = "Credentials that are used more often than they may
 /// By reason; every one that a room tells is here or is explained as the last resort has it.
 const TOLD: &[(&str, &str, &str)] = &[
     ("rate_limited", RATE, OPERATING),
+    ("burst_exceeded", BURST, OPERATING),
+    ("native_histogram_burst_exceeded", BURST, OPERATING),
     (
         "native_histogram_rate_limited",
         "The tenant writes more native histograms than native_histogram_ingestion_rate; its float \

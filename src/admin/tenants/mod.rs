@@ -218,8 +218,7 @@ mod tests {
             view.counts.series = Count { in_memory: owned, owned };
             view
         };
-        let mut views =
-            vec![used(None, 900), used(Some(100), 50), used(Some(10), 9), used(Some(0), 0)];
+        let mut views = [used(None, 900), used(Some(100), 50), used(Some(10), 9), used(Some(0), 0)];
         views.sort_by(|a, b| used_share(b).total_cmp(&used_share(a)));
         let limits: Vec<_> = views.iter().map(|view| view.limit).collect();
         assert_eq!(limits, [Some(0), Some(10), Some(100), None]);

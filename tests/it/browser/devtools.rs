@@ -66,9 +66,8 @@ impl Browser {
         let errors = child.stderr.take().expect("piped");
         let reading = tokio::task::spawn_blocking(move || {
             let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
-            let found = lines.find_map(|line| {
-                line.strip_prefix("DevTools listening on ").map(str::to_owned)
-            });
+            let found = lines
+                .find_map(|line| line.strip_prefix("DevTools listening on ").map(str::to_owned));
             // What it says later is read, so that it is never stopped by a full pipe.
             std::thread::spawn(move || lines.for_each(drop));
             found
@@ -148,8 +147,7 @@ impl Browser {
 
     /// The value of an expression, which may be a promise.
     pub async fn value(&mut self, script: &str) -> Value {
-        let params =
-            json!({"expression": script, "returnByValue": true, "awaitPromise": true});
+        let params = json!({"expression": script, "returnByValue": true, "awaitPromise": true});
         let told = self.call("Runtime.evaluate", params).await;
         assert!(told["exceptionDetails"].is_null(), "{script}: {}", told["exceptionDetails"]);
         told["result"]["value"].clone()
@@ -201,7 +199,8 @@ impl Browser {
                 }
                 "Network.requestWillBeSent" => {
                     let url = params["request"]["url"].as_str().unwrap_or_default();
-                    let is_inside = ["data:", "about:", "blob:"].iter().any(|one| url.starts_with(one));
+                    let is_inside =
+                        ["data:", "about:", "blob:"].iter().any(|one| url.starts_with(one));
                     if !is_inside && !url.starts_with(&format!("http://{host}/")) {
                         found.push(format!("a request to {url}"));
                     }

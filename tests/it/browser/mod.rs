@@ -35,9 +35,9 @@ const PAGES: [&str; 15] = [
 ];
 
 fn pictures() -> PathBuf {
-    let folder = std::env::var("FREEHOLD_PICTURES").map(PathBuf::from).unwrap_or_else(|_| {
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/pictures"))
-    });
+    let folder = std::env::var("FREEHOLD_PICTURES")
+        .map(PathBuf::from)
+        .unwrap_or_else(|_| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/target/pictures")));
     std::fs::create_dir_all(&folder).expect("a folder for pictures");
     folder
 }
