@@ -27,7 +27,7 @@ fn token_in(page: &str) -> &str {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_is_forgotten_by_a_form_of_the_page_and_by_no_other() {
     let dir = tempfile::tempdir().expect("a directory");
-    let freehold = Freehold::start(dir.path(), &["-ingester.instance-id=one"]).await;
+    let freehold = Freehold::start(dir.path(), &["-ingester.lifecycler.ID=one"]).await;
     freehold.wait_ready().await;
     let (_, page) = ask(freehold.admin, "GET", "/ring", "", "").await;
     assert!(page.contains("forget?id=one"), "{page}");

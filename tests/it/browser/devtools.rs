@@ -133,7 +133,8 @@ impl Browser {
     async fn until_loaded(&mut self, method: &str, params: Value) {
         let is_load = |event: &Value| event["method"] == "Page.loadEventFired";
         self.events.retain(|event| !is_load(event));
-        self.call(method, params).await;
+        let told = self.call(method, params).await;
+        assert!(told["exceptionDetails"].is_null(), "{}", told["exceptionDetails"]);
         while !self.events.iter().any(is_load) {
             self.receive().await;
         }

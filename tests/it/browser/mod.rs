@@ -51,7 +51,7 @@ async fn busy(dir: &std::path::Path) -> Freehold {
             "-memberlist.bind-addr=127.0.0.1",
             "-memberlist.bind-port=0",
             "-memberlist.abort-if-join-fails=false",
-            "-ingester.instance-id=one",
+            "-ingester.lifecycler.ID=one",
             "-client-identity.enabled=true",
             "-distributor.client-identity-ingestion-rate-limit=50",
             "-distributor.client-identity-ingestion-burst-size=200",
@@ -69,6 +69,7 @@ async fn busy(dir: &std::path::Path) -> Freehold {
         "--tenants=3",
         "--clients=4",
         "--series=200",
+        "--batch=50",
         "--rate=800",
         "--duration=3s",
     ]);
