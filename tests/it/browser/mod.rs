@@ -98,9 +98,10 @@ async fn every_page_is_sound_in_a_browser() {
         assert!(seen.contains(page), "no link leads to {page}: {seen:?}");
     }
     // What the walk would say of a page with faults.
-    let broken = "document.body.innerHTML = '<h1>a</h1><p style=\"color:#999\">faint</p>\
+    let broken = "document.body.innerHTML = '<h1>a</h1><p>faint</p>\
                   <a href=\"/x\"></a><div class=\"wide\"></div>'; \
-                  document.querySelector('p').style.width = '3000px'; 0";
+                  const p = document.querySelector('p'); p.style.color = '#999'; \
+                  p.style.background = '#fff'; p.style.width = '3000px'; 0";
     browser.open(&format!("http://{host}/")).await;
     browser.value(broken).await;
     let told = browser.value(include_str!("look.js")).await.to_string();
@@ -140,6 +141,8 @@ async fn an_operator_forgets_a_member_and_forgives_a_budget_by_hand() {
         );
         assert_eq!(browser.value(&script).await, 403, "{path}");
     }
+    // A browser puts refusals on its console.
+    assert_eq!(browser.complaints(&host).len(), 2);
 
     // What is live renews itself, and what a reader chose holds.
     browser.open(&format!("http://{host}/tenants")).await;
