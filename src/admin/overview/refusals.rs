@@ -4,8 +4,8 @@
 //! every [`SLOT_MS`], and whenever a page is made; what they grew by is kept for a minute, by reason
 //! and tenant. A look reads counters that are there anyway: pushes pay nothing for it.
 //!
-//! Bounds: [`TENANT_ROWS_MAX`] rows of tenants are told apart from look to look, and
-//! [`TENANTS_KEPT_MAX`] of each reason in each slot; what is beyond counts for the reason alone.
+//! Bounds: `TENANT_ROWS_MAX` rows of tenants are told apart from look to look, and
+//! `TENANTS_KEPT_MAX` of each reason in each slot; what is beyond counts for the reason alone.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use super::reasons;
 use crate::clock::Now;
 use crate::exposition::RefusedCount;
 
-/// How long a slot is filled. With [`SLOTS`] full ones a page speaks of about a minute.
+/// How long a slot is filled. With `SLOTS` full ones a page speaks of about a minute.
 pub const SLOT_MS: i64 = 10_000;
 /// A look that comes a little early ends a slot too, or every second one would be missed.
 const SLOT_MS_MIN: i64 = SLOT_MS * 9 / 10;
