@@ -77,7 +77,7 @@ impl Writes {
         request: Request,
         names: [&str; N],
     ) -> Result<([Option<String>; N], Who), Response> {
-        if answer::is_from_other_site(request.headers()) {
+        if answer::is_from_other_site(&request) {
             return Err(answer::refused_to_other_site());
         }
         let who = Who::of(&request);
