@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use freehold::config::{Command, Config, ConfigError, write_manual};
-use freehold::output::{FINDING, Screen, Told, USAGE};
+use freehold::output::{FINDING, Screen, Told, USAGE, fault};
 use freehold::{app, load, plan, query, telemetry};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -13,12 +13,8 @@ fn main() -> ExitCode {
     match run().and_then(|told| said(&told).map_err(Into::into)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprintln!("  caused by: {error}");
-                cause = error.source();
-            }
+            // Who has closed standard error reads nothing.
+            let _ = io::stderr().lock().write_all(fault(error.as_ref()).as_bytes());
             match error.downcast_ref::<ConfigError>() {
                 Some(error) if error.is_usage() => ExitCode::from(USAGE),
                 _ => ExitCode::FAILURE,

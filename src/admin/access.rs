@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
@@ -77,9 +78,9 @@ impl Access {
         router.layer(middleware::from_fn_with_state(Arc::new(self), let_in))
     }
 
-    fn credential(&self, headers: &HeaderMap, certificate: Option<&PeerCertificate>) -> Found {
+    fn credential(&self, request: &Request) -> Found {
         if let Some(token) = &self.token {
-            return match shown(headers) {
+            return match shown(request.headers()) {
                 Some((shown, credential)) if token.is(&shown, self.clock.now()) => {
                     Found::Come(credential)
                 }
@@ -87,11 +88,13 @@ impl Access {
                 None => Found::Missing,
             };
         }
-        match certificate {
+        match request.extensions().get::<PeerCertificate>() {
             Some(certificate) => {
                 Found::Come(Credential::Certificate { digest: certificate.to_string() })
             }
-            None if self.asks || names_this_machine(headers) => Found::Come(Credential::None),
+            None if self.asks || answer::host(request).is_none_or(names_this_machine) => {
+                Found::Come(Credential::None)
+            }
             None => Found::StrangeHost,
         }
     }
@@ -105,8 +108,7 @@ enum Found {
 }
 
 async fn let_in(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
-    let certificate = request.extensions().get::<PeerCertificate>().cloned();
-    let mut response = match access.credential(request.headers(), certificate.as_ref()) {
+    let mut response = match access.credential(&request) {
         Found::Come(credential) => {
             request.extensions_mut().insert(credential);
             let mut response = next.run(request).await;
@@ -155,16 +157,11 @@ fn shown(headers: &HeaderMap) -> Option<(String, Credential)> {
     Some((password.to_owned(), Credential::Password { user: user.to_owned() }))
 }
 
-/// Whether the host asked for is an address, or a name that means this machine everywhere.
-fn names_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else {
-        // HTTP/2 has it in the target; browsers speak that over TLS only, whose certificate names us.
-        return true;
-    };
-    let bare = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
+/// Whether a host, with a port or without, is an address, or a name that means this machine
+/// everywhere. A request that names none, as HTTP/1.0 may, is no browser's.
+fn names_this_machine(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()
         || bare.eq_ignore_ascii_case("localhost")
         || bare.to_ascii_lowercase().ends_with(".localhost")
@@ -226,7 +223,7 @@ mod tests {
     #[test]
     fn without_a_credential_only_addresses_and_localhost_are_hosts() {
         let check = |host: &str, is_ours: bool| {
-            assert_eq!(names_this_machine(&headers(&[("host", host)])), is_ours, "{host}");
+            assert_eq!(names_this_machine(host), is_ours, "{host}");
         };
         for host in ["127.0.0.1:8081", "10.0.0.7", "[::1]:8081", "localhost:8081", "LocalHost"] {
             check(host, true);
@@ -234,6 +231,33 @@ mod tests {
         for host in ["evil.example:8081", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
             check(host, false);
         }
+        for host in ["[::1]evil.example", "localhost@evil.example", "127.0.0.1:80:evil.example"] {
+            check(host, false);
+        }
+    }
+
+    /// HTTP/2 has the host in its target and no header for it, and so may HTTP/1.1.
+    #[tokio::test]
+    async fn the_host_of_the_target_counts_before_that_of_the_header() {
+        let clock = Clock::start();
+        let access = Access { token: None, asks: false, clock, site: Site::of_admin() };
+        let router = access.before(Router::new().route("/", axum::routing::get(async || "page")));
+        let status = async |target: &str, host: Option<HeaderValue>| {
+            let mut request = Request::new(axum::body::Body::empty());
+            *request.uri_mut() = target.parse().expect("a target");
+            if let Some(host) = host {
+                request.headers_mut().insert(header::HOST, host);
+            }
+            let answered = tower::ServiceExt::oneshot(router.clone(), request).await;
+            answered.expect("infallible").status().as_u16()
+        };
+        let ours = Some(HeaderValue::from_static("localhost:8081"));
+        assert_eq!(status("/", ours.clone()).await, 200);
+        assert_eq!(status("http://127.0.0.1:8081/", None).await, 200);
+        assert_eq!(status("http://evil.example:8081/", None).await, 403);
+        assert_eq!(status("http://evil.example:8081/", ours).await, 403);
+        let no_text = HeaderValue::from_bytes(b"local\xffhost").expect("opaque");
+        assert_eq!(status("/", Some(no_text)).await, 403);
     }
 
     #[test]

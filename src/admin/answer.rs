@@ -85,11 +85,24 @@ pub(super) fn error(status: u16, text: &str) -> Response {
     response
 }
 
+/// The host that a request is for, with its port: HTTP/2 has it in the target, and HTTP/1.1 may,
+/// where it counts before the header. One that is no text is no host's.
+pub(super) fn host<B>(request: &http::Request<B>) -> Option<&str> {
+    match request.uri().authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => {
+            let host = request.headers().get(header::HOST)?;
+            Some(host.to_str().unwrap_or_default())
+        }
+    }
+}
+
 /// A browser tells when another site made it send a request; no other site has a say here.
-pub(super) fn is_from_other_site(headers: &HeaderMap) -> bool {
+pub(super) fn is_from_other_site<B>(request: &http::Request<B>) -> bool {
+    let headers = request.headers();
     let fetched = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
     // Over plain HTTP browsers leave that header out; a form's origin they do send.
-    let host = headers.get("host").and_then(|host| host.to_str().ok());
+    let host = host(request);
     let origin = headers.get("origin").map(|origin| origin.to_str().unwrap_or_default());
     let from_elsewhere = origin.is_some_and(|origin| {
         let named = origin.split_once("://").map(|(_, named)| named);
@@ -144,18 +157,24 @@ mod tests {
 
     #[test]
     fn a_form_of_another_site_is_known_by_what_browsers_send() {
-        let check = |headers: &[(&'static str, &'static str)], is_foreign: bool| {
-            let mut map = HeaderMap::new();
+        let check_at = |target: &'static str, headers: &[(&str, &str)], is_foreign: bool| {
+            let mut request = http::Request::post(target);
             for (name, value) in headers {
-                map.insert(*name, HeaderValue::from_static(value));
+                request = request.header(*name, *value);
             }
-            assert_eq!(is_from_other_site(&map), is_foreign, "{headers:?}");
+            let request = request.body(()).expect("a request");
+            assert_eq!(is_from_other_site(&request), is_foreign, "{target} {headers:?}");
         };
+        let check = |headers: &[(&str, &str)], is_foreign| check_at("/", headers, is_foreign);
         check(&[("host", "h:8080")], false);
         check(&[("host", "h:8080"), ("origin", "http://h:8080")], false);
         check(&[("host", "h:8080"), ("origin", "http://evil.example")], true);
         check(&[("host", "h:8080"), ("origin", "null")], true);
         check(&[("host", "h:8080"), ("sec-fetch-site", "cross-site")], true);
+        // As HTTP/2 has it, which browsers speak with every TLS listener.
+        let http2 = "https://h:8080/ring";
+        check_at(http2, &[("origin", "https://h:8080"), ("sec-fetch-site", "same-origin")], false);
+        check_at(http2, &[("origin", "https://evil.example")], true);
     }
 
     #[test]

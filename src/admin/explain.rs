@@ -79,7 +79,7 @@ async fn show(
 }
 
 async fn show_posted(State(pages): State<Pages>, request: Request) -> Response {
-    if answer::is_from_other_site(request.headers()) {
+    if answer::is_from_other_site(&request) {
         return answer::refused_to_other_site();
     }
     let json = answer::wants_json(request.headers());

@@ -84,7 +84,7 @@ pub fn ingester_router(sources: &Sources, site: &Site) -> Router {
     site.open("/ingester/all_user_stats");
     Router::new()
         .route("/ingester/all_user_stats", get(stats::show))
-        .route("/ingester/mode", get(mode::switch).post(mode::switch))
+        .route("/ingester/mode", get(mode::switch).post(mode::switch).head(mode::refuse))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(pages)
         .merge(ring_router("/ring", ring.clone(), site))

@@ -13,6 +13,11 @@ pub(super) async fn switch(State(pages): State<Pages>, request: Request) -> Resp
     switched(&pages, request).await.unwrap_or_else(|refusal| refusal)
 }
 
+/// A look at the head alone changes nothing, and Cortex has no such route.
+pub(super) async fn refuse() -> StatusCode {
+    StatusCode::METHOD_NOT_ALLOWED
+}
+
 async fn switched(pages: &Pages, request: Request) -> Result<Response, Response> {
     let ([mode], who) = pages.site.writes().form(request, ["mode"]).await?;
     let mode = mode.unwrap_or_default().to_uppercase();

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{HeaderMap, Method};
@@ -15,6 +15,8 @@ use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
 use super::answer;
+use crate::clock::Clock;
+use crate::ratelimit::LogLines;
 
 /// The field of a form, and the header, that carry the token.
 pub(super) const FIELD: &str = "csrf";
@@ -33,6 +35,9 @@ pub(super) enum Rule {
 pub(super) struct Writes {
     rule: Rule,
     token: Arc<str>,
+    clock: Clock,
+    /// Locked for a look at a bucket.
+    refusals: Arc<Mutex<LogLines>>,
 }
 
 /// Who has come in, and by what; `access` puts it on each request of the admin listener.
@@ -60,7 +65,7 @@ pub(super) struct Who {
 
 impl Writes {
     pub(super) fn new(rule: Rule, token: Arc<str>) -> Self {
-        Self { rule, token }
+        Self { rule, token, clock: Clock::start(), refusals: Arc::default() }
     }
 
     pub(super) fn token(&self) -> Arc<str> {
@@ -77,7 +82,7 @@ impl Writes {
         request: Request,
         names: [&str; N],
     ) -> Result<([Option<String>; N], Who), Response> {
-        if answer::is_from_other_site(request.headers()) {
+        if answer::is_from_other_site(&request) {
             return Err(answer::refused_to_other_site());
         }
         let who = Who::of(&request);
@@ -91,7 +96,7 @@ impl Writes {
         let shown = shown.or_else(|| answer::first(&pairs, FIELD));
         let is_ours = shown.is_some_and(|token| is_same(&token, &self.token));
         if !is_ours && !is_excused {
-            tracing::warn!(%who, "a request to change something came without its token");
+            self.tell_refusal(&who);
             let text = "this form is not from a page of this process, or from before its restart; \
                         load the page again. Scripts take the header x-csrf-token of any page's \
                         answer, and send it back";
@@ -99,6 +104,16 @@ impl Writes {
         }
         pairs.retain(|(name, _)| name != FIELD);
         Ok((names.map(|name| answer::first(&pairs, name)), who))
+    }
+
+    /// Where Cortex's scripts come, so may strangers, as often as they like.
+    fn tell_refusal(&self, who: &Who) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = refusals.take(self.clock.steady_ns());
+        drop(refusals);
+        if let Some(untold) = taken {
+            tracing::warn!(%who, untold, "a request to change something came without its token");
+        }
     }
 }
 

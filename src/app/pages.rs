@@ -24,9 +24,13 @@ use crate::server::http::{self, ShellCalls};
 use crate::server::listen::Listener;
 use crate::server::status::http_error;
 use crate::trail::Tracer;
+use crate::units::Millis;
 
 /// Connections of operators, their browsers and scripts.
 const CONNECTIONS_MAX: usize = 64;
+/// How long a place of these may be held without a request: three times what a page takes to ask
+/// again by itself. So connections that come to nothing keep an operator waiting no longer.
+const IDLE_MAX: Millis = Millis::from_secs(15);
 
 /// Pages as they are put together.
 pub(super) struct Pages {
@@ -143,7 +147,10 @@ pub(super) fn serve(
             .fallback(async || http_error(404, "404 page not found"));
         let router = Access::new(&config.admin, pages.admin_site, clock)?.before(router);
         // What operators look at is not traced.
-        super::serve_http(config, listener, router, Tracer::default(), drain, tasks);
+        let mut config = Config::clone(config);
+        let idle = &mut config.server.http_server_idle_timeout;
+        *idle = (*idle).min(IDLE_MAX);
+        super::serve_http(&Arc::new(config), listener, router, Tracer::default(), drain, tasks);
     }
     Ok(pages.http)
 }

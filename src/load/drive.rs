@@ -11,7 +11,7 @@ use tokio::time::{Instant, interval_at, sleep, sleep_until};
 use super::LoadError;
 use super::body::BodyWriter;
 use super::report::{Progress, Summary};
-use super::schedule::{Batch, Lane, Pace};
+use super::schedule::{Batch, Lane, Pace, Shape};
 use super::series::Naming;
 use super::tally::{Count, Done, Outcome, Tally};
 use super::target::Target;
@@ -34,6 +34,10 @@ pub async fn run(
     screen: &Screen,
     stop: impl Future<Output = ()>,
 ) -> Result<Told, LoadError> {
+    if args.shape.is_too_much() {
+        let Shape { tenants, series, batch, .. } = args.shape;
+        return Err(LoadError::TooMuch { tenants, series, batch });
+    }
     let target = Target::new(args);
     let target = target
         .map_err(|source| LoadError::Target { address: args.asked.address.clone(), source })?;

@@ -26,7 +26,7 @@ mod tally;
 mod target;
 
 pub use drive::run;
-pub use schedule::{Pace, Shape};
+pub use schedule::{BATCHES_MAX, Pace, Shape};
 pub use series::Values;
 pub use target::TargetError;
 
@@ -35,6 +35,11 @@ pub use target::TargetError;
 pub enum LoadError {
     #[error("cannot send to {address}")]
     Target { address: String, source: TargetError },
+    #[error(
+        "{tenants} tenants with {series} series each in requests of {batch} samples are more than \
+         {BATCHES_MAX} requests a round; raise --batch, or take fewer of them"
+    )]
+    TooMuch { tenants: u32, series: u32, batch: u32 },
     #[error("cannot write the summary as JSON")]
     Json(#[source] serde_json::Error),
 }

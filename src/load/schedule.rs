@@ -12,6 +12,8 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
+/// Requests of a round: what is remembered of each takes 24 bytes, 240 MB of this many.
+pub const BATCHES_MAX: u64 = 10_000_000;
 const US_PER_MINUTE: u128 = 60_000_000;
 const US_PER_S: u128 = 1_000_000;
 
@@ -89,6 +91,11 @@ impl Shape {
     /// Batches of a round.
     fn batches(&self) -> u64 {
         self.parts() * u64::from(self.tenants)
+    }
+
+    /// Whether lanes can remember each batch of a round.
+    pub fn is_too_much(&self) -> bool {
+        self.batches() > BATCHES_MAX
     }
 
     /// More than one for each batch would send a series' samples side by side.
@@ -200,13 +207,37 @@ impl Lane {
 
     /// Leaves out what is due before `end_us`, and says how many requests and samples that is.
     pub fn left_out(&mut self, end_us: u64) -> (u64, u64) {
-        let (mut requests, mut samples) = (0, 0);
+        let (mut requests, mut samples) = self.whole_rounds_left_out(end_us);
         while self.due_us().is_some_and(|due| due < end_us) {
+            requests = requests.saturating_add(1);
+            samples = samples.saturating_add(self.samples());
+            self.advance();
+        }
+        (requests, samples)
+    }
+
+    /// The same as far as whole rounds go, of which a rate that nobody can keep leaves out more
+    /// than can be counted one by one.
+    fn whole_rounds_left_out(&mut self, end_us: u64) -> (u64, u64) {
+        let Pace::Rate(rate) = self.pace else { return (0, 0) };
+        let of_round = u128::from(self.shape.series_at_once());
+        let before =
+            u128::from(self.round) * of_round + u128::from(self.shape.samples_before(self.next));
+        // What is due before the end: `n / rate` seconds are less than it.
+        let due = (u128::from(end_us) * u128::from(rate.get())).div_ceil(US_PER_S);
+        let rounds = due.saturating_sub(before + 1) / of_round;
+        let rounds = u64::try_from(rounds).unwrap_or(u64::MAX);
+        if rounds == 0 {
+            return (0, 0);
+        }
+        let (mut requests, mut samples) = (0, 0);
+        for _ in 0..self.sent.len() {
             requests += 1;
             samples += self.samples();
             self.advance();
         }
-        (requests, samples)
+        self.round = self.round.saturating_add(rounds - 1);
+        (rounds.saturating_mul(requests), rounds.saturating_mul(samples))
     }
 
     /// Clients take turns over a tenant's batches, through all rounds.
@@ -310,7 +341,47 @@ mod tests {
         assert_eq!(lane.left_out(1_000_000), (0, 0));
     }
 
+    #[test]
+    fn a_round_has_a_bound() {
+        assert!(!shape(100, 100_000, 1, 1).is_too_much());
+        assert!(shape(101, 100_000, 1, 1).is_too_much());
+        assert!(shape(1_000_000, 100_000_000, 1, 1).is_too_much());
+        assert!(!shape(1_000, 1_000_000, 500, 1).is_too_much());
+    }
+
+    #[test]
+    fn what_a_rate_that_nobody_can_keep_leaves_out_is_not_counted_one_by_one() {
+        let mut lane = Lane::new(shape(1, 10, 4, 1), rate(u64::MAX), 0);
+        lane.take(0);
+        let (requests, samples) = lane.left_out(1_000_000);
+        assert_eq!(samples, u64::MAX - 1);
+        assert_eq!(requests, u64::MAX / 10 * 3 + 2 - 1);
+        assert_eq!(lane.left_out(1_000_000), (0, 0));
+    }
+
     proptest! {
+        /// However many rounds are taken at once, it is what one after the other gives.
+        #[test]
+        fn leaving_out_counts_each_batch(
+            tenants in 1_u32..4, series in 1_u32..20, batch in 1_u32..9, wanted in 1_u32..5,
+            per_second in 1_u64..200, taken in 0_u32..9, end_us in 0_u64..2_000_000,
+        ) {
+            let shape = shape(tenants, series, batch, wanted);
+            for mut lane in lanes(shape, rate(per_second)) {
+                for _ in 0..taken {
+                    lane.take(0);
+                }
+                let mut slow = Lane { sent: lane.sent.clone(), ..lane };
+                let mut expect = (0, 0);
+                while slow.due_us().is_some_and(|due| due < end_us) {
+                    expect = (expect.0 + 1, expect.1 + slow.samples());
+                    slow.advance();
+                }
+                prop_assert_eq!(lane.left_out(end_us), expect);
+                prop_assert_eq!((lane.round, lane.next), (slow.round, slow.next));
+            }
+        }
+
         /// Each round has each series once, whatever the numbers, and each in the same lane.
         #[test]
         fn a_round_has_each_series_once(

@@ -9,6 +9,8 @@
 mod screen;
 mod table;
 
+use std::error::Error;
+
 use serde::Serialize;
 
 pub use screen::{Screen, Style, clean, is_confirmed, terminal_width};
@@ -37,6 +39,18 @@ impl Told {
     pub fn plain(text: String) -> Self {
         Self { text, is_finding: false }
     }
+}
+
+/// An error with its causes, a line each unless it has some itself. Whatever a file or an answer
+/// put into it, no terminal takes it for a command.
+pub fn fault(error: &dyn Error) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!("  caused by: {error}\n"));
+        cause = error.source();
+    }
+    text.lines().map(|line| clean(line) + "\n").collect()
 }
 
 /// A value as scripts read it: indented, a line break at the end.
@@ -71,6 +85,18 @@ pub fn span(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_told_with_its_causes_and_gives_a_terminal_no_command() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot read \u{1b}[31mred")]
+        struct Outer(#[source] std::io::Error);
+        let inner = std::io::Error::other("line 1:\n  a\u{9b}b\r\n");
+        assert_eq!(
+            fault(&Outer(inner)),
+            "error: cannot read \\u{1b}[31mred\n  caused by: line 1:\n  a\\u{9b}b\n\n"
+        );
+    }
 
     #[test]
     fn numbers_and_spans_are_short_and_exact() {

@@ -16,7 +16,7 @@ use crate::admin::CSRF_HEADER;
 use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, path, query_of};
 use crate::clients::Gates;
 use crate::config::{ClientsArgs, ClientsAsk};
-use crate::output::{Cell, Column, Screen, Style, Table};
+use crate::output::{self, Cell, Column, Screen, Style, Table};
 
 /// How long the instance may take: it waits two seconds for each gate, one after the other twice.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -129,7 +129,10 @@ impl ClientsArgs {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 return Err(ClientsError::NoPage { addr, gates: kind });
             }
-            status => return Err(ClientsError::Refused { addr, status: status.as_u16(), text }),
+            status => {
+                let (status, text) = (status.as_u16(), output::clean(&text));
+                return Err(ClientsError::Refused { addr, status, text });
+            }
         }
         let told = serde_json::from_str(&text);
         let told = told.map_err(|source| ClientsError::Answer { addr, source })?;

@@ -21,7 +21,7 @@ use http_body_util::Full;
 use crate::clock::Clock;
 use crate::config::{Output, QueryArgs};
 use crate::go_text::Rfc3339Ms;
-use crate::output::Told;
+use crate::output::{self, Told};
 use crate::server::read::ANSWER_BYTES_MAX;
 use crate::server::tenancy::TENANT_HEADER;
 use crate::wire::remote_read::{self, Query, RemoteReadError};
@@ -132,7 +132,7 @@ impl QueryArgs {
                 Err(QueryError::NotFreehold { addr })
             }
             status => {
-                let text = String::from_utf8_lossy(&body).trim_end().to_owned();
+                let text = output::clean(String::from_utf8_lossy(&body).trim_end());
                 Err(QueryError::Refused { addr, status: status.as_u16(), text })
             }
         }

@@ -285,6 +285,10 @@ async fn the_mode_switches_our_state_in_the_ring_and_back() {
     running.ring_until(|ring| ring["shards"][0]["state"] == "ACTIVE").await;
     let forged = "POST /ingester/mode?mode=READONLY HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\n";
     assert_eq!(running.ask(forged, "").await.status, 403);
+    let head = "HEAD /ingester/mode?mode=READONLY HTTP/1.1\r\n";
+    assert_eq!(running.ask(head, "").await.status, 405);
+    let ring = running.ring_until(|ring| ring["shards"][0]["state"] != "PENDING").await;
+    assert_eq!(ring["shards"][0]["state"], "ACTIVE", "a HEAD changes nothing");
     running.app.stop().await.expect("stop");
 }
 

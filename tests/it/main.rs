@@ -35,6 +35,7 @@ mod http;
 mod http_behaviour;
 mod metric_names;
 mod mixin;
+mod packaging;
 mod pages;
 mod pages_overview;
 mod pages_ring;

@@ -30,6 +30,7 @@ pub(super) fn man_command() -> clap::Command {
         Arg::new("directory")
             .long("directory")
             .value_name("DIR")
+            .value_parser(clap::builder::NonEmptyStringValueParser::new())
             .help("Write freehold.1, freehold-plan.1 and the others there"),
     )
 }
@@ -59,11 +60,14 @@ pub(super) fn manual(given: &ArgMatches, command: clap::Command) -> Command {
 
 /// Writes every page into a directory, which is made if need be, and says what it wrote.
 pub fn write_manual(directory: &Path) -> io::Result<String> {
-    std::fs::create_dir_all(directory)?;
+    let named = |path: &Path, error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    };
+    std::fs::create_dir_all(directory).map_err(|error| named(directory, error))?;
     let mut said = String::new();
     for page in pages(super::clap_command()) {
         let path: PathBuf = directory.join(format!("{}.1", page.name));
-        std::fs::write(&path, &page.text)?;
+        std::fs::write(&path, &page.text).map_err(|error| named(&path, error))?;
         said.push_str(&format!("{}\n", path.display()));
     }
     Ok(said)

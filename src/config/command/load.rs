@@ -14,6 +14,8 @@ pub(super) const NAME: &str = "load";
 
 /// How often a series gets a sample unless a rate is told: as Prometheus scrapes.
 const SCRAPE_S: u64 = 15;
+/// Most samples a second: what no machine sends. What is due and not sent has to be a number.
+const RATE_MAX: u64 = 1_000_000_000;
 
 /// What `freehold load` is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,9 +178,13 @@ pub(super) fn command() -> clap::Command {
 fn parse_pace(text: &str) -> Result<Pace, String> {
     match text {
         "max" => Ok(Pace::Max),
-        text => text.parse().map(Pace::Rate).map_err(|_| {
-            "write how many samples a second, from 1, or max for as many as there can be".to_owned()
-        }),
+        text => match text.parse::<NonZeroU64>() {
+            Ok(rate) if rate.get() <= RATE_MAX => Ok(Pace::Rate(rate)),
+            _ => Err(format!(
+                "write how many samples a second, from 1 to {RATE_MAX}, or max for as many as there \
+                 can be"
+            )),
+        },
     }
 }
 
