@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
+use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -96,6 +97,7 @@ pub(super) async fn read_ring(
 pub(super) async fn read_counts(
     from: &str,
     tls_ca: &Path,
+    bearer: Option<HeaderValue>,
     replicas: usize,
 ) -> Result<Vec<TenantCount>, InputError> {
     let failed = |reason: String| InputError::Counts { source_name: from.to_owned(), reason };
@@ -107,6 +109,7 @@ pub(super) async fn read_counts(
             counts = parse_counts(text, replicas).map_err(failed)?.counts;
         }
         Some(server) => {
+            let server = server.with_authorization(bearer);
             let path = path_or(&server, "/tenants");
             let mut page = 1;
             loop {

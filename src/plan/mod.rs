@@ -31,6 +31,7 @@ use crate::distributor::ShardingStrategy;
 use crate::ingester::config::SeriesLimitMode;
 use crate::limits::{Limits, Overrides, Snapshot};
 use crate::output::{Screen, Told};
+use crate::query::{InstanceError, read_bearer};
 use crate::ring::RingSettings;
 use crate::tenant::TenantId;
 use crate::wire::timestamp;
@@ -43,6 +44,8 @@ use outlook::{Before, Counted, Divided, Outlook, Rules};
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
+    #[error(transparent)]
+    Bearer(#[from] InstanceError),
     #[error(transparent)]
     Input(#[from] input::InputError),
     #[error(transparent)]
@@ -70,7 +73,9 @@ pub async fn run(args: &PlanArgs, screen: &Screen) -> Result<Told, PlanError> {
     };
     let ring = input::read_ring(&args.ring, &args.tls_ca, at_ms).await?;
     let replicas = args.config.ingester.lifecycler.ring.replication_factor;
-    let mut counts = input::read_counts(&args.counts, &args.tls_ca, replicas).await?;
+    // Only for the counts: the ring may be a stranger's page.
+    let bearer = args.bearer_token_file.as_ref().map(read_bearer).transpose()?;
+    let mut counts = input::read_counts(&args.counts, &args.tls_ca, bearer, replicas).await?;
     if let Some(tenant) = &args.tenant {
         counts.retain(|count| count.tenant.as_str() == tenant);
         if counts.is_empty() {

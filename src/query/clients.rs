@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
 
-use super::instance::{self, InstanceError};
+use super::instance::{Instance, InstanceError};
 use crate::admin::CSRF_HEADER;
 use crate::admin::clients::{ClientPage, ClientsPage, ResetDone, Row, path, query_of};
 use crate::clients::Gates;
@@ -30,10 +30,8 @@ pub enum ClientsError {
     Names,
     #[error(transparent)]
     Instance(#[from] InstanceError),
-    #[error("{addr} did not answer within {PATIENCE:?}")]
-    TooSlow { addr: String },
     #[error(
-        "{addr} has no page of budgets; name the HTTP listener of a freehold with a {gates} \
+        "{addr} has no page of budgets; name the admin listener of a freehold with a {gates} \
          (-target={gates} or all) by --address"
     )]
     NoPage { addr: String, gates: Gates },
@@ -105,9 +103,7 @@ impl ClientsArgs {
     }
 
     async fn csrf_token(&self) -> Result<Option<HeaderValue>, ClientsError> {
-        let late = |_| ClientsError::TooSlow { addr: self.addr.clone() };
-        let asking = instance::csrf_token(&self.addr);
-        Ok(tokio::time::timeout(PATIENCE, asking).await.map_err(late)??)
+        Ok(Instance::new(&self.asked)?.csrf_token(PATIENCE).await?)
     }
 
     /// What the instance says, and the text of it.
@@ -119,10 +115,9 @@ impl ClientsArgs {
     ) -> Result<(T, String), ClientsError> {
         let request = request.header(header::ACCEPT, "application/json").body(Full::new(body));
         let request = request.map_err(|_| ClientsError::Names)?;
-        let asking = instance::exchange(&self.addr, request, ANSWER_BYTES_MAX);
-        let late = |_| ClientsError::TooSlow { addr: self.addr.clone() };
-        let answer = tokio::time::timeout(PATIENCE, asking).await.map_err(late)??;
-        let addr = self.addr.clone();
+        let instance = Instance::new(&self.asked)?;
+        let answer = instance.ask(request, ANSWER_BYTES_MAX, PATIENCE).await?;
+        let addr = self.asked.address.clone();
         let mut text = String::from_utf8_lossy(answer.body()).trim_end().to_owned();
         match answer.status() {
             StatusCode::OK => {}
@@ -144,7 +139,9 @@ impl ClientsArgs {
     fn check_on(&self, is_on: bool, notes: &[String]) -> Result<(), ClientsError> {
         match is_on {
             true => Ok(()),
-            false => Err(ClientsError::Off { addr: self.addr.clone(), text: notes.join("; ") }),
+            false => {
+                Err(ClientsError::Off { addr: self.asked.address.clone(), text: notes.join("; ") })
+            }
         }
     }
 }

@@ -15,8 +15,6 @@ use crate::upstream::page::{PageError, PageServer};
 
 /// Longest text of `/ready`: a line for each ring and store.
 const READY_BYTES_MAX: usize = 64 << 10;
-/// For that text.
-const TOKEN_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest file with a bearer; a token is some hundred bytes.
 const BEARER_BYTES_MAX: u64 = 16 << 10;
 
@@ -125,12 +123,6 @@ pub(super) async fn exchange(
 ) -> Result<Response<Bytes>, InstanceError> {
     let asked = AskedArgs { address: addr.to_owned(), ..AskedArgs::default() };
     Instance::new(&asked)?.send(request, bytes_max).await
-}
-
-/// What a request to `addr` that changes something has to carry, if it asks for it.
-pub(super) async fn csrf_token(addr: &str) -> Result<Option<HeaderValue>, InstanceError> {
-    let asked = AskedArgs { address: addr.to_owned(), ..AskedArgs::default() };
-    Instance::new(&asked)?.csrf_token(TOKEN_PATIENCE).await
 }
 
 /// `Bearer TOKEN`, marked as what no log shows.

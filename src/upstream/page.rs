@@ -33,6 +33,7 @@ pub struct PageServer {
     /// Before each path: the scheme, host and port that errors name.
     origin: String,
     tls: Option<Tls>,
+    authorization: Option<HeaderValue>,
 }
 
 /// Whom we trust, and the name that the server's certificate has to be for.
@@ -78,7 +79,12 @@ impl PageServer {
         let scheme = if is_tls { "https" } else { "http" };
         let origin = format!("{scheme}://{}", address.authority());
         let tls = is_tls.then(|| Tls::new(&address, &origin, ca_path)).transpose()?;
-        Ok(Self { address, origin, tls })
+        Ok(Self { address, origin, tls, authorization: None })
+    }
+
+    /// Pages are asked for with this.
+    pub fn with_authorization(self, authorization: Option<HeaderValue>) -> Self {
+        Self { authorization, ..self }
     }
 
     /// Path and query of the URL; `/` where it has none.
@@ -99,10 +105,13 @@ impl PageServer {
     }
 
     async fn fetch(&self, path: &str, bytes_max: usize) -> Result<Bytes, PageError> {
-        let request = Request::get(path)
+        let mut request = Request::get(path)
             .header(header::ACCEPT, "application/json, */*;q=0.1")
             .body(Full::default())
             .map_err(|_| PageError::Path { path: path.to_owned() })?;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+        }
         let answer = self.exchange(request, bytes_max).await?;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),

@@ -14,7 +14,7 @@ use freehold::clients::key::KEY_SECRET_BYTES;
 use freehold::clients::peers::{BudgetsSetup, connector};
 use freehold::clients::{Budgets, GateSettings, Key, KeyHasher, Kind, OwnerMap, Terms};
 use freehold::clock::Clock;
-use freehold::config::{ClientsArgs, ClientsAsk, Config, Target};
+use freehold::config::{AskedArgs, ClientsArgs, ClientsAsk, Config, Target};
 use freehold::exposition::RefusedCount;
 use freehold::limits::IngestionRateStrategy;
 use freehold::query::clients::{self, ClientsError};
@@ -167,7 +167,8 @@ impl Gates {
     fn args(&self, at: usize, ask: ClientsAsk, json: bool) -> ClientsArgs {
         let addr = self.pages(at).to_string();
         let kind = freehold::clients::Gates::Distributors;
-        ClientsArgs { addr, tenant: TENANT.to_owned(), kind: Some(kind), ask, json }
+        let asked = AskedArgs { address: addr, ..AskedArgs::default() };
+        ClientsArgs { asked, tenant: TENANT.to_owned(), kind: Some(kind), ask, json }
     }
 
     async fn stop(self) {
@@ -461,7 +462,8 @@ async fn budgets_of_queries_are_shown_and_forgiven_with_their_tries() {
     let ask = async |ask: ClientsAsk| {
         let (addr, tenant) = (addr.clone(), TENANT.to_owned());
         // It has budgets of queries alone, and is found to.
-        let args = ClientsArgs { addr, tenant, kind: None, ask, json: false };
+        let asked = AskedArgs { address: addr, ..AskedArgs::default() };
+        let args = ClientsArgs { asked, tenant, kind: None, ask, json: false };
         clients::run(&args).await
     };
     let spend_all = async || {

@@ -3,7 +3,7 @@
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::Output;
-use super::options::{self, text};
+use super::options::{self, AskedArgs, text};
 use crate::clients::Gates;
 
 pub(super) const NAME: &str = "clients";
@@ -11,8 +11,8 @@ pub(super) const NAME: &str = "clients";
 /// What `freehold clients` is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientsArgs {
-    /// Host and port of the admin listener of any gate, or its URL.
-    pub addr: String,
+    /// The admin listener of any gate.
+    pub asked: AskedArgs,
     pub tenant: String,
     /// Whose budgets: of writes, or of queries; `None` is what the gate has, writes first.
     pub kind: Option<Gates>,
@@ -37,7 +37,7 @@ pub(super) fn read(given: &ArgMatches) -> ClientsArgs {
     let (ask, given) = given.subcommand().expect("clap requires it");
     let text = |name: &str| text(given, name).expect("required or default");
     ClientsArgs {
-        addr: text("address"),
+        asked: AskedArgs::read(given),
         tenant: text("tenant"),
         kind: given.get_one::<String>("kind").map(|kind| match kind.as_str() {
             "queries" => Gates::QueryFrontends,
@@ -61,7 +61,7 @@ pub(super) fn command() -> clap::Command {
             .arg(option("kind").value_name("KIND").value_parser(["writes", "queries"]).help(
                 "Budgets of writes, or of queries; of what the gate has, writes first, if not told",
             ))
-            .arg(options::address_arg(options::ADMIN_ADDRESS, "Admin listener of any gate"))
+            .args(AskedArgs::options(options::ADMIN_ADDRESS, "Admin listener of any gate"))
             .arg(options::output_arg())
             // As it was called before every command had --output.
             .arg(option("json").action(ArgAction::SetTrue).hide(true))

@@ -13,7 +13,8 @@ use crate::plan::GrowthArgs;
 pub(super) const NAME: &str = "plan";
 
 /// Options that take a value; everything else there is one of the flags.
-pub(super) const OPTIONS: [&str; 12] = [
+pub(super) const OPTIONS: [&str; 13] = [
+    "bearer-token-file",
     "ring",
     "counts",
     "tls-ca",
@@ -40,6 +41,8 @@ pub struct PlanArgs {
     pub counts: String,
     /// Authorities that servers of https URLs are checked against; empty takes the host's.
     pub tls_ca: PathBuf,
+    /// Has the bearer that the admin listener wants which the counts come from.
+    pub bearer_token_file: Option<PathBuf>,
     pub growth: GrowthArgs,
     /// Series that each tenant creates until the heads drop what has moved.
     pub new_series: u64,
@@ -66,6 +69,7 @@ pub(super) fn read(given: &ArgMatches) -> Result<PlanArgs, ConfigError> {
         ring: text("ring").expect("clap requires it"),
         counts: text("counts").expect("clap requires it"),
         tls_ca: text("tls-ca").unwrap_or_default().into(),
+        bearer_token_file: text("bearer-token-file").map(PathBuf::from),
         growth: GrowthArgs {
             to: *given.get_one("to").expect("clap requires it"),
             zones: zones.map(str::to_owned).collect(),
@@ -106,6 +110,11 @@ pub(super) fn command() -> clap::Command {
         .arg(option("tls-ca").value_name("FILE").help(
             "Authorities in PEM that servers of https URLs are checked against; default the host's",
         ))
+        .arg(
+            option("bearer-token-file")
+                .value_name("FILE")
+                .help("Has the bearer token that the process with the counts wants"),
+        )
         .arg(
             number("to")
                 .required(true)

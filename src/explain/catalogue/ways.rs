@@ -110,7 +110,7 @@ pub(super) const GROUP: Group = Group {
             status: "Unavailable or DeadlineExceeded over gRPC",
             cause: "The ingester behind this sidecar answers slower than calls come.",
             effect: "The call is not made, or given up; distributors write to the other replicas.",
-            cure: "Look at the ingester beside; raise `-ingester.upstream-max-inflight-requests` \
+            cure: "Look at the ingester beside; raise `-ingester.upstream.max-inflight-requests` \
                    only if it has room.",
             metric: "freehold_upstream_refused_total",
             keys: &["ingester.upstream.max_inflight_bytes"],
