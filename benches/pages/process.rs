@@ -64,6 +64,9 @@ pub fn config(scale: &Scale, dir: &Path) -> Config {
     std::fs::write(dir.join("ring"), ring_of(scale)).expect("written");
     config.ingester.owned_series_metrics_enabled = true;
     config.ingester.owned_series_limit_enforcement_enabled = true;
+    // A tenant's default rate is far below what is measured here.
+    config.limits.ingestion_rate = 1e12;
+    config.limits.ingestion_burst_size = 1 << 40;
     config.limits.max_series_per_user = 0;
     config.limits.max_series_per_metric = 0;
     config.limits.max_global_series_per_user =
