@@ -242,6 +242,7 @@ mod tests {
 
     /// Each `user=` of a text was looked behind to the text's end: a minute for the longest text.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "what is measured is how long it takes")]
     fn a_text_full_of_tenants_signs_is_read_in_linear_time() {
         let signs = |count: usize| "user=".repeat(count);
         let (few, many) = (signs(TEXT_BYTES_MAX / 80), signs(TEXT_BYTES_MAX / 5));
