@@ -485,7 +485,7 @@ fn clients_are_asked_for_by_tenant_and_one_by_its_name() {
     let check = |arguments: &[&str], expect: ClientsAsk| match parse(arguments) {
         Ok(Command::Clients(args)) => {
             assert_eq!((args.tenant.as_str(), &args.ask), ("t", &expect));
-            (args.addr, args.json)
+            (args.asked.address, args.json)
         }
         other => panic!("{arguments:?}: {other:?}"),
     };

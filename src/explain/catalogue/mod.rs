@@ -20,6 +20,7 @@ mod ways;
 mod writes;
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use regex::{Captures, Regex};
 
@@ -79,7 +80,12 @@ pub struct Catalogue {
 /// One way in which an error reads.
 struct Form {
     entry: &'static Entry,
-    pattern: Regex,
+    /// Built when a text first has `literal`: a hundred patterns take a second to build, and few
+    /// are ever needed.
+    pattern: OnceLock<Regex>,
+    source: String,
+    /// The longest given piece; a text without it is no such error.
+    literal: &'static str,
     /// Characters that are given: of two errors at one place the one that says more is meant.
     given: usize,
     /// Holes with their names, in order.
@@ -188,12 +194,15 @@ impl Form {
     fn new(entry: &'static Entry, text: &'static str) -> Self {
         let pieces = pieces(text);
         let mut pattern = String::from("(?s)");
-        let (mut given, mut holes) = (0, Vec::new());
+        let (mut given, mut holes, mut literal) = (0, Vec::new(), "");
         for (index, piece) in pieces.iter().enumerate() {
             let is_edge = index == 0 || index + 1 == pieces.len();
             let part = match piece {
                 Piece::Given(text) => {
                     given += text.len();
+                    if text.len() > literal.len() {
+                        literal = text;
+                    }
                     regex::escape(text)
                 }
                 Piece::Number(name) => format!("(?P<{name}>{NUMBER})"),
@@ -211,7 +220,9 @@ impl Form {
         }
         Self {
             entry,
-            pattern: Regex::new(&pattern).expect("a test builds the whole table"),
+            pattern: OnceLock::new(),
+            source: pattern,
+            literal,
             given,
             holes,
             ends_in_hole: matches!(pieces.last(), Some(Piece::Open(_))),
@@ -219,7 +230,11 @@ impl Form {
     }
 
     fn find(&self, text: &str) -> Option<Recognised> {
-        let found = self.pattern.captures(text)?;
+        if !text.contains(self.literal) {
+            return None;
+        }
+        let build = || Regex::new(&self.source).expect("a test builds the whole table");
+        let found = self.pattern.get_or_init(build).captures(text)?;
         let place = self.place(&found)?;
         let holes = self.holes.iter().filter_map(|name| Some((*name, found.name(name)?.range())));
         Some(Recognised { entry: self.entry.id, place, holes: holes.collect() })
