@@ -180,11 +180,12 @@ fn show_pushes(app: &App, pages: &Pages, bodies: &[Vec<u8>], scale: &Scale) {
     println!(
         "pushes of {PUSH_SERIES} known series, without and with an operator, medians of rounds:"
     );
-    let figures: [(&str, &dyn Fn(&Round) -> f64); 4] = [
-        ("CPU", &|round| round.cpu_us),
-        ("p50", &|round| round.quantile(0.5)),
-        ("p99", &|round| round.quantile(0.99)),
-        ("slowest", &|round| round.quantile(1.0)),
+    type Figure = fn(&Round) -> f64;
+    let figures: [(&str, Figure); 4] = [
+        ("CPU", |round| round.cpu_us),
+        ("p50", |round| round.quantile(0.5)),
+        ("p99", |round| round.quantile(0.99)),
+        ("slowest", |round| round.quantile(1.0)),
     ];
     for (name, figure) in figures {
         let [without, with] = [0, 1].map(|looks| median(rounds[looks].iter().map(figure)));
