@@ -161,6 +161,12 @@ fn shown(headers: &HeaderMap) -> Option<(String, Credential)> {
 /// everywhere. A request that names none, as HTTP/1.0 may, is no browser's.
 fn names_this_machine(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
+    // Behind an address in brackets the parser takes anything.
+    let Some(rest) = host.strip_prefix(authority.host()) else { return false };
+    let digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(digits) {
+        return false;
+    }
     let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()
         || bare.eq_ignore_ascii_case("localhost")
