@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use super::site::Frame;
 use super::{Pages, Sources, answer};
 use crate::go_text::Rfc3339Ms;
+use crate::tenant::TenantId;
 
 #[derive(Template)]
 #[template(path = "stats.html", config = "src/admin/askama.toml")]
@@ -21,8 +22,8 @@ struct StatsPage {
 /// One tenant under the keys of Cortex's JSON.
 #[derive(Serialize)]
 struct UserStats {
-    #[serde(rename = "userID")]
-    user_id: String,
+    #[serde(rename = "userID", serialize_with = "as_text")]
+    user_id: TenantId,
     #[serde(rename = "ingestionRate", serialize_with = "as_go")]
     ingestion_rate: f64,
     #[serde(rename = "numSeries")]
@@ -56,7 +57,7 @@ impl StatsPage {
     fn new(sources: &Sources, frame: Frame) -> Self {
         let all = sources.ingester.all_user_stats();
         let users = all.into_iter().map(|(tenant, stats)| UserStats {
-            user_id: tenant.to_string(),
+            user_id: tenant,
             ingestion_rate: stats.ingestion_rate,
             num_series: stats.series,
             api_ingestion_rate: stats.api_ingestion_rate,
@@ -68,6 +69,10 @@ impl StatsPage {
         let now = Rfc3339Ms(sources.clock.now().unix_ms).to_string();
         Self { frame, now, users: users.collect() }
     }
+}
+
+fn as_text<S: Serializer>(tenant: &TenantId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(tenant.as_str())
 }
 
 /// Below this every whole number is exact in a double.

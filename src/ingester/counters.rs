@@ -29,6 +29,14 @@ pub enum DiscardReason {
     NativeHistogramRateLimited,
 }
 
+/// Why a sample is refused for the sake of a limit on series.
+const SERIES_LIMITS: [DiscardReason; 4] = [
+    DiscardReason::PerUserSeriesLimit,
+    DiscardReason::PerUserNativeHistogramSeriesLimit,
+    DiscardReason::PerMetricSeriesLimit,
+    DiscardReason::PerLabelsetSeriesLimit,
+];
+
 impl DiscardReason {
     pub const ALL: [Self; 12] = [
         Self::PerUserSeriesLimit,
@@ -105,6 +113,11 @@ impl TenantCounters {
 
     pub fn discarded_samples(&self, reason: DiscardReason) -> u64 {
         self.discarded_samples[reason as usize].get()
+    }
+
+    /// Samples refused by any limit on series.
+    pub fn refused_by_series_limits(&self) -> u64 {
+        SERIES_LIMITS.iter().map(|&reason| self.discarded_samples(reason)).sum()
     }
 
     pub fn discard_in_label_set(&self, id: &str) {

@@ -145,19 +145,6 @@ impl Ingester {
         })
     }
 
-    /// How the count that a tenant's limit acts on went.
-    pub fn trend(&self, view: &TenantView, now: Now) -> Trend {
-        let tenant = self.tenants.get(&view.tenant);
-        tenant.map(|tenant| tenant.history.trend(now, view.used())).unwrap_or_default()
-    }
-
-    /// When a tenant meets its limit, without what a page draws.
-    pub fn to_limit(&self, view: &TenantView, now: Now) -> ToLimit {
-        let tenant = self.tenants.get(&view.tenant);
-        let slope = tenant.and_then(|tenant| tenant.history.slope(now, view.used()));
-        ToLimit::new(view.headroom(), view.used(), slope)
-    }
-
     fn limits_in_use(
         &self,
         tenant: &Tenant,

@@ -23,6 +23,7 @@ mod gate;
 pub mod history;
 pub mod inspect;
 mod judge;
+pub mod listing;
 pub mod metadata;
 pub mod metrics;
 pub mod passes;

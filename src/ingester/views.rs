@@ -2,20 +2,11 @@
 
 use crate::clock::Now;
 use crate::ingester::Ingester;
-use crate::ingester::counters::DiscardReason;
 use crate::ingester::standing::Unknown;
 use crate::ingester::tenants::Tenant;
 use crate::limits::NO_LIMIT;
 use crate::series::{Basis, Counts, InForce, LimitName, Tick};
 use crate::tenant::TenantId;
-
-/// Why a sample is refused for the sake of a limit on series.
-const SERIES_LIMITS: [DiscardReason; 4] = [
-    DiscardReason::PerUserSeriesLimit,
-    DiscardReason::PerUserNativeHistogramSeriesLimit,
-    DiscardReason::PerMetricSeriesLimit,
-    DiscardReason::PerLabelsetSeriesLimit,
-];
 
 /// A tenant's figures as Cortex's `UserStats` tells them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -56,9 +47,13 @@ impl TenantView {
 
     /// Series that may still come; negative after an operator's cut.
     pub fn headroom(&self) -> Option<i64> {
-        let limit = i64::try_from(self.limit?).unwrap_or(i64::MAX);
-        Some(limit.saturating_sub(i64::try_from(self.used()).unwrap_or(i64::MAX)))
+        headroom(self.limit, self.used())
     }
+}
+
+pub(super) fn headroom(limit: Option<u64>, used: u64) -> Option<i64> {
+    let limit = i64::try_from(limit?).unwrap_or(i64::MAX);
+    Some(limit.saturating_sub(i64::try_from(used).unwrap_or(i64::MAX)))
 }
 
 impl Ingester {
@@ -94,26 +89,29 @@ impl Ingester {
 
     pub(super) fn tenant_view(&self, tenant: &Tenant, now: Now) -> TenantView {
         let standing = tenant.standing.load();
-        let basis = self.basis();
-        let tick = Tick::new(now.steady_s());
-        let limit = tenant.series.limit(LimitName::Series, basis, tick);
+        let (limit, in_force) = self.limit_in_force(tenant, now);
         TenantView {
             tenant: tenant.id.clone(),
             counts: tenant.series.counts(),
-            basis,
-            limit: (limit.max < NO_LIMIT as u64).then_some(limit.max),
-            in_force: limit.in_force,
+            basis: self.basis(),
+            limit,
+            in_force,
             global_limit: standing.limits.max_global_series_per_user,
             local_limit: standing.limits.max_series_per_user,
-            refused_samples_total: SERIES_LIMITS
-                .iter()
-                .map(|&reason| tenant.counters.discarded_samples(reason))
-                .sum(),
+            refused_samples_total: tenant.counters.refused_by_series_limits(),
             instances: standing.shape.healthy_instances,
             replication_factor: standing.shape.replication_factor,
             share: standing.share,
             unknown: standing.unknown,
         }
+    }
+
+    /// The local limit on a tenant's series, `None` where there is none, and what gave it its
+    /// number.
+    pub(super) fn limit_in_force(&self, tenant: &Tenant, now: Now) -> (Option<u64>, InForce) {
+        let tick = Tick::new(now.steady_s());
+        let limit = tenant.series.limit(LimitName::Series, self.basis(), tick);
+        ((limit.max < NO_LIMIT as u64).then_some(limit.max), limit.in_force)
     }
 }
 

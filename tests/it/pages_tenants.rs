@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use freehold::app::App;
 use freehold::clock::Now;
 use freehold::config::Config;
+use freehold::ingester::Ingester;
 use freehold::ingester::history::ToLimit;
+use freehold::ingester::listing::{TenantOrder, Wanted};
 use freehold::ingester::recounts::RecountReason;
+use freehold::ingester::views::TenantView;
 use freehold::ingester::what_if::{Asked, WhatIf};
 use freehold::limits::LabelSets;
 use freehold::ring::model::InstanceState;
@@ -312,25 +315,64 @@ fn a_trend_shows_growth_and_not_what_the_ring_moves() {
     assert!(slope.per_s > 0.0 && slope.over_s <= 200, "{slope:?}");
 }
 
-/// A hundred thousand tenants: each page is one of five hundred, whatever the order.
+/// A hundred thousand tenants in the long form.
 #[test]
-fn many_tenants_are_put_in_order_quickly() {
+fn pages_of_every_order_are_the_whole_order() {
     let tenants = match std::env::var_os("FREEHOLD_LONG_TESTS") {
         Some(_) => 100_000,
         None => 5_000,
     };
     let cluster = Cluster::new(Setup::new(6_000, true), 3);
-    let body = super::cluster::request(0..1, cluster.now.unix_ms);
+    let bodies = [1, 3, 7].map(|series| super::cluster::request(0..series, cluster.now.unix_ms));
     for number in 0..tenants {
-        cluster.push_to("ingester-0", &tenant(&format!("tenant-{number}")), &body).expect("taken");
+        let body = &bodies[number * 7 % 3];
+        cluster.push_to("ingester-0", &tenant(&format!("tenant-{number}")), body).expect("taken");
     }
     let ingester = &cluster.nodes["ingester-0"].ingester;
-    #[expect(clippy::disallowed_methods, reason = "a figure to look at, not to decide by")]
-    let started = Instant::now();
-    let mut views = ingester.tenant_views(cluster.now);
-    views.sort_by_cached_key(|view| ingester.to_limit(view, cluster.now));
-    let trends = views.iter().take(500).map(|view| ingester.trend(view, cluster.now));
-    assert_eq!(trends.filter(|trend| !trend.samples.is_empty()).count(), 500);
-    println!("{tenants} tenants by their time to the limit in {:?}", started.elapsed());
+    let views = ingester.tenant_views(cluster.now);
     assert_eq!(views.len(), tenants);
+    let time_to_limit = |view: &TenantView| {
+        ingester.tenant_detail(&view.tenant, cluster.now).expect("it is here").to_limit
+    };
+    type Least<'a> = &'a dyn Fn(&TenantView) -> i128;
+    let orders: [(TenantOrder, Least<'_>); 7] = [
+        (TenantOrder::Tenant, &|_| 0),
+        (TenantOrder::InMemory, &|view| -i128::from(view.counts.series.in_memory)),
+        (TenantOrder::Active, &|view| -i128::from(view.counts.active)),
+        (TenantOrder::Owned, &|view| -i128::from(view.counts.series.owned)),
+        (TenantOrder::Headroom, &|view| view.headroom().expect("limited").into()),
+        // All have one limit.
+        (TenantOrder::Used, &|view| -i128::from(view.used())),
+        (TenantOrder::Refused, &|view| -i128::from(view.refused_samples_total)),
+    ];
+    for (order, least) in orders {
+        let mut expect = views.clone();
+        expect.sort_by_cached_key(|view| (least(view), view.tenant.clone()));
+        check_pages(ingester, order, cluster.now, &expect);
+    }
+    let mut expect = views.clone();
+    expect.sort_by_cached_key(|view| (time_to_limit(view), view.tenant.clone()));
+    check_pages(ingester, TenantOrder::TimeToLimit, cluster.now, &expect);
+    let wanted = Wanted { name_part: "no-such", order: TenantOrder::Used, page: 3, page_len: 500 };
+    let none = ingester.tenant_page(wanted, cluster.now);
+    assert_eq!((none.page, none.pages, none.matching, none.total), (1, 1, 0, tenants));
+}
+
+/// The pages of an order, one after the other, are the whole of it.
+fn check_pages(ingester: &Ingester, order: TenantOrder, now: Now, expect: &[TenantView]) {
+    const PAGE_LEN: usize = 499;
+    let mut told = Duration::ZERO;
+    let pages = expect.len().div_ceil(PAGE_LEN);
+    for (at, rows) in expect.chunks(PAGE_LEN).enumerate() {
+        #[expect(clippy::disallowed_methods, reason = "a figure to look at, not to decide by")]
+        let started = Instant::now();
+        let wanted = Wanted { name_part: "tenant", order, page: at + 1, page_len: PAGE_LEN };
+        let page = ingester.tenant_page(wanted, now);
+        told = told.max(started.elapsed());
+        assert_eq!((page.page, page.pages, page.matching), (at + 1, pages, expect.len()));
+        let listed = page.tenants.iter().map(|(view, _)| &view.tenant);
+        assert!(listed.eq(rows.iter().map(|view| &view.tenant)), "{order:?}, page {}", at + 1);
+        assert!(page.tenants.iter().all(|(_, trend)| !trend.samples.is_empty()));
+    }
+    println!("a page of {} tenants by {order:?} in {told:?} at most", expect.len());
 }
