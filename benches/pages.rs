@@ -57,7 +57,7 @@ fn main() {
             tokens: 512,
             clients: 1000,
             bodies: 20,
-            rounds: if is_long { 12 } else { 5 },
+            rounds: if is_long { 24 } else { 5 },
             round: RELOAD_PERIOD,
             fetches: if is_long { 51 } else { 21 },
             waits: true,

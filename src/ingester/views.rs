@@ -2,6 +2,7 @@
 
 use crate::clock::Now;
 use crate::ingester::Ingester;
+use crate::ingester::listing::sorted;
 use crate::ingester::standing::Unknown;
 use crate::ingester::tenants::Tenant;
 use crate::limits::NO_LIMIT;
@@ -64,10 +65,9 @@ impl Ingester {
     /// Tenants with series, most series first, as Cortex lists them.
     pub fn all_user_stats(&self) -> Vec<(TenantId, UserStats)> {
         let tenants = self.tenants.all();
-        let mut all: Vec<_> =
-            tenants.iter().map(|tenant| (tenant.id.clone(), stats(tenant))).collect();
-        all.sort_by(|(a_id, a), (b_id, b)| b.series.cmp(&a.series).then(a_id.cmp(b_id)));
-        all
+        sorted(&tenants, |tenant| !tenant.series.counts().series.in_memory)
+            .map(|tenant| (tenant.id.clone(), stats(tenant)))
+            .collect()
     }
 
     /// Whether active counts are still filling up after a start: a series is active only once
@@ -81,10 +81,7 @@ impl Ingester {
     /// Every tenant with its limit in force, by name.
     pub fn tenant_views(&self, now: Now) -> Vec<TenantView> {
         let tenants = self.tenants.all();
-        let mut views: Vec<_> =
-            tenants.iter().map(|tenant| self.tenant_view(tenant, now)).collect();
-        views.sort_by(|a, b| a.tenant.cmp(&b.tenant));
-        views
+        sorted(&tenants, |_| 0).map(|tenant| self.tenant_view(tenant, now)).collect()
     }
 
     pub(super) fn tenant_view(&self, tenant: &Tenant, now: Now) -> TenantView {
