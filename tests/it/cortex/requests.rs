@@ -42,10 +42,14 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+/// Headers that differ from answer to answer, or that only ours have: the name that a request has
+/// got, which `docs/compatibility.md` lists.
+const OF_EACH_ANSWER: [&str; 2] = ["date", "x-request-id"];
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub status: u16,
-    /// Names in lower case; less the date.
+    /// Names in lower case; less those of [`OF_EACH_ANSWER`].
     pub headers: BTreeMap<String, String>,
     pub body: String,
 }
@@ -140,7 +144,8 @@ impl Request {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let answer = client.request(request).await.expect("an answer");
         let status = answer.status().as_u16();
-        let headers = answer.headers().iter().filter(|(name, _)| name.as_str() != "date");
+        let headers = answer.headers().iter();
+        let headers = headers.filter(|(name, _)| !OF_EACH_ANSWER.contains(&name.as_str()));
         let text = |value: &hyper::header::HeaderValue| value.to_str().expect("text").to_owned();
         let headers = headers.map(|(name, value)| (name.to_string(), text(value))).collect();
         let body = answer.into_body().collect().await.expect("a body").to_bytes();
