@@ -231,7 +231,8 @@ fn is_newer(old: Option<&Instance>, new: &Instance) -> bool {
         || (new.timestamp_s == timestamp_s && !is_left && new.state == InstanceState::Left)
 }
 
-fn normalise(entry: &mut Instance) {
+/// Gives an entry the form that merged ones have.
+pub fn normalise(entry: &mut Instance) {
     if entry.state == InstanceState::Left {
         entry.tokens = Vec::new();
     }

@@ -24,6 +24,7 @@ pub mod page;
 pub mod pairs;
 pub mod tombstones;
 pub mod value;
+pub mod weight;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

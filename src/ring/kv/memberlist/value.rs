@@ -69,7 +69,9 @@ impl ValueKind {
     pub fn decode(self, bytes: &[u8]) -> Result<(Value, usize), ValueError> {
         Ok(match self {
             Self::Ring => {
-                let (ring, left_out) = ring_desc::decode_known(bytes)?;
+                let (mut ring, left_out) = ring_desc::decode_known(bytes)?;
+                // Here, where nobody waits for it; merging holds a lock.
+                ring.instances.values_mut().for_each(merge::normalise);
                 (Value::Ring(ring), left_out)
             }
             Self::Replica => (Value::Replica(replica_desc::decode(bytes)?), 0),
