@@ -1,6 +1,6 @@
 //! What gossip about a large ring costs a member: a full exchange of state, one heartbeat as it
 //! comes first and as it comes again, and a member that joins; and first, in `member`, all of it
-//! as a part of a core.
+//! as a part of a core, and in `worst` what a single packet can take.
 //!
 //! Rival: conflicts searched for among all tokens by a hash map, at each merge that brings
 //! tokens. The seed is fixed; the shape is `instances × tokens`. Of 600 members that heartbeat
@@ -8,6 +8,8 @@
 
 #[path = "gossip/member.rs"]
 mod member;
+#[path = "gossip/worst.rs"]
+mod worst;
 
 use std::collections::{HashMap, HashSet};
 use std::hint::black_box;
@@ -32,6 +34,7 @@ fn gossip_benches(c: &mut Criterion) {
     member::report(15_000);
     // The harder case: as often as Freehold's and Cortex's own default has it.
     member::report(5_000);
+    worst::report();
     let ring = ring();
     exchanges(c, &ring);
     messages(c, &ring);

@@ -34,10 +34,11 @@ pub enum Count {
     RefusedEncrypted,
     RefusedMalformed,
     RefusedCrowding,
+    RefusedHeavy,
 }
 
 impl Count {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::IncomingStreams,
         Self::OutgoingStreams,
         Self::OutgoingStreamErrors,
@@ -55,6 +56,7 @@ impl Count {
         Self::RefusedEncrypted,
         Self::RefusedMalformed,
         Self::RefusedCrowding,
+        Self::RefusedHeavy,
     ];
 }
 
@@ -129,6 +131,7 @@ impl TransportMetrics {
             (Count::RefusedCertificate, "certificate"),
             (Count::RefusedCrowding, "crowding"),
             (Count::RefusedEncrypted, "encrypted"),
+            (Count::RefusedHeavy, "heavy"),
             (Count::RefusedLabel, "label"),
             (Count::RefusedMalformed, "malformed"),
         ] {

@@ -32,6 +32,12 @@ pub const RING_DESC_BYTES_MAX: usize = 16 << 20;
 /// here, so the bound on bytes alone would not bound our memory. A larger ring is refused.
 pub const INSTANCES_MAX: usize = 1 << 16;
 
+/// Fewest bytes of an entry, on the whole, of a ring that many write: one that has LEFT, whose name
+/// and address have ten, takes thirty. Empty ones would make eight million of a message, which all
+/// are looked at, whatever is taken of them. A few may be as short as they like.
+const ENTRY_BYTES_MIN: usize = 16;
+const SHORT_ENTRIES_MAX: usize = 64;
+
 /// What snappy can make of one byte at the most: three bytes copy up to 64. A block that claims
 /// more is broken, and believing it would let a few bytes allocate the whole bound above.
 const SNAPPY_GROWTH_MAX: usize = 64 / 3 + 1;
@@ -57,6 +63,8 @@ pub enum RingDescError {
     TooLarge { claimed: usize },
     #[error("the stored ring has more than {INSTANCES_MAX} instances")]
     TooManyInstances,
+    #[error("the stored ring has more than {entries_max} entries in {bytes} bytes")]
+    TooDense { entries_max: usize, bytes: usize },
     #[error("decode the stored ring")]
     Decode(#[from] DecodeError),
     #[error("a length in the stored ring runs past its end")]
@@ -117,6 +125,7 @@ pub fn decode(value: &[u8]) -> Result<RingModel, RingDescError> {
 pub fn decode_known(value: &[u8]) -> Result<(RingModel, usize), RingDescError> {
     let mut message = Vec::new();
     decompress(value, &mut message)?;
+    check_density(&message)?;
     let mut left_out = 0;
     let model = decode_message(&message, Some(&mut left_out))?;
     Ok((model, left_out))
@@ -154,6 +163,20 @@ fn decompress(value: &[u8], message: &mut Vec<u8>) -> Result<(), RingDescError> 
     message.resize(claimed, 0);
     let decoded = snap::raw::Decoder::new().decompress(value, message);
     decoded.map(|_| ()).map_err(RingDescError::Decompress)
+}
+
+/// Refuses a ring of crumbs: looking at each costs as much as at a whole one.
+fn check_density(message: &[u8]) -> Result<(), RingDescError> {
+    let bytes = message.len();
+    let entries_max = INSTANCES_MAX.min(SHORT_ENTRIES_MAX + bytes / ENTRY_BYTES_MIN);
+    let mut entries = 0;
+    each_field(message, |_, _, _| {
+        entries += 1;
+        if entries > entries_max {
+            return Err(RingDescError::TooDense { entries_max, bytes });
+        }
+        Ok(())
+    })
 }
 
 /// One member as it lies in the message: all but its tokens parsed.

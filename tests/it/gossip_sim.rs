@@ -4,8 +4,9 @@
 //! `ring::kv::memberlist::GossipedStore`, written as a lifecycler writes it. Played are time, the
 //! members' clocks, the network, and the driver between the two, which `world` does after
 //! `ring::kv::memberlist::gossiping`. All chance comes from one seed, which a failure names:
-//! `FREEHOLD_SIM_SEED=7 cargo test --test it gossip_sim`. `FREEHOLD_SIM_SEEDS=5000` tries so many
-//! seeds in the long form, and `FREEHOLD_SIM_MEMBERS=600` makes each world as large.
+//! `FREEHOLD_SIM_SEED=7 cargo test --test it gossip_sim`. `FREEHOLD_SIM_SEEDS=1000..3000` tries
+//! these, and `FREEHOLD_SIM_MEMBERS=600` makes each world as large. Thousands want optimised code:
+//! `CARGO_PROFILE_DEV_OPT_LEVEL=2`.
 //!
 //! Faults: loss, delay and reordering, partitions, crashes and restarts under the same name at
 //! another address, frozen members, clocks that differ, members that leave for good, newcomers,
@@ -84,11 +85,14 @@ fn seeds() -> Range<u64> {
     if let Some(seed) = number("FREEHOLD_SIM_SEED") {
         return seed..seed + 1;
     }
-    match number("FREEHOLD_SIM_SEEDS") {
-        Some(count) if is_long() => 0..count,
-        _ if is_long() => SEEDS_LONG,
-        _ => SEEDS,
+    if let Ok(text) = std::env::var("FREEHOLD_SIM_SEEDS") {
+        let bounds = text.split_once("..").and_then(|(first, end)| {
+            let seeds: Range<u64> = first.parse().ok()?..end.parse().ok()?;
+            (!seeds.is_empty()).then_some(seeds)
+        });
+        return bounds.unwrap_or_else(|| panic!("FREEHOLD_SIM_SEEDS is FIRST..END, not {text:?}"));
     }
+    if is_long() { SEEDS_LONG } else { SEEDS }
 }
 
 /// Rounds until something held, and in which world, of all runs.
@@ -117,11 +121,12 @@ fn after_the_last_fault_all_agree_on_who_is_there_and_on_one_ring() {
         world.run_until(plan.last_fault_ms());
         world.calm();
         faults += plan.faults.len();
-        let rounds = rounds_until(&mut world, RING_ROUNDS_MAX, World::ring_differs, seed, &plan);
-        rings.0.push((rounds, seed));
+        let until_ring =
+            rounds_until(&mut world, RING_ROUNDS_MAX, World::ring_differs, seed, &plan);
+        rings.0.push((until_ring, seed));
         let most = members_rounds_max(plan.members_max());
-        let rounds = rounds_until(&mut world, most, World::members_differ, seed, &plan);
-        members.0.push((rounds, seed));
+        let until_members = rounds_until(&mut world, most, World::members_differ, seed, &plan);
+        members.0.push((until_members, seed));
         // Agreed once, agreed for good: nobody is lost again and no tombstone comes back, also
         // when tombstones have been taken away. Then, without heartbeats, all is equal to the bit.
         for _ in 0..if is_tenth { 10 } else { 60 } {
@@ -132,6 +137,16 @@ fn after_the_last_fault_all_agree_on_who_is_there_and_on_one_ring() {
         world.stop_beats();
         world.run_for(60_000);
         holds(world.states_differ(), seed, &plan);
+        let traffic = world.traffic();
+        let member_seconds = plan.members_max() as u64 * world.now_ms() / 1000;
+        println!(
+            "seed {seed}: {} members, {} faults; one ring after {until_ring} rounds, one view of \
+             members after {until_members}; {} B/s of packets and {} B/s of streams per member",
+            plan.members_max(),
+            plan.faults.len(),
+            traffic.packet_bytes / member_seconds,
+            traffic.stream_bytes / member_seconds,
+        );
     }
     println!("one ring: {}; one view of members: {}", rings.summary(), members.summary());
     // A simulation in which nothing happens proves nothing.

@@ -33,6 +33,7 @@ mod gossip_sim;
 mod grpc;
 mod http;
 mod http_behaviour;
+mod memberlist;
 mod metric_names;
 mod mixin;
 mod packaging;

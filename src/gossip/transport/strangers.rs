@@ -43,6 +43,8 @@ pub enum Refusal {
     Malformed,
     /// One of too many connections of one address.
     Crowding,
+    /// More work than a packet may make.
+    Heavy,
 }
 
 impl Refusal {
@@ -70,6 +72,7 @@ impl Refusal {
             Self::Encrypted => "encrypted",
             Self::Malformed => "malformed",
             Self::Crowding => "crowding",
+            Self::Heavy => "heavy",
         }
     }
 
@@ -80,6 +83,7 @@ impl Refusal {
             Self::Encrypted => Count::RefusedEncrypted,
             Self::Malformed => Count::RefusedMalformed,
             Self::Crowding => Count::RefusedCrowding,
+            Self::Heavy => Count::RefusedHeavy,
         }
     }
 }
@@ -87,7 +91,7 @@ impl Refusal {
 /// Counts refusals and tells the log now and then.
 pub struct Strangers {
     metrics: Arc<TransportMetrics>,
-    lines: [Seldom; 5],
+    lines: [Seldom; 6],
 }
 
 impl Strangers {

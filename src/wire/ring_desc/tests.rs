@@ -246,3 +246,23 @@ fn one_odd_entry_hides_no_other_where_many_write() {
     assert_eq!(ring.instances["good"].state, InstanceState::Leaving);
     assert!(decode_known(&compressed(&[0x0a, 0x7f, 0x00])).is_err(), "broken bytes are no ring");
 }
+
+/// What a liar makes of a few bytes: entries of two, or as many under one name.
+#[test]
+fn a_ring_of_crumbs_is_refused_where_many_write() {
+    let check = |entry: &[u8], count: usize, expect: Result<usize, &str>| {
+        let told = decode_known(&compressed(&entry.repeat(count)));
+        let told = told.map(|(ring, _)| ring.instances.len()).map_err(|error| error.to_string());
+        assert_eq!(told, expect.map_err(str::to_owned));
+    };
+    let few = SHORT_ENTRIES_MAX;
+    check(&[0x0a, 0x00], few, Ok(1));
+    check(&[0x0a, 0x00], 1000, Err("the stored ring has more than 189 entries in 2000 bytes"));
+    let shortest = entry("a23456789", &[0x10, 0x01]);
+    assert!(shortest.len() >= ENTRY_BYTES_MIN, "{}", shortest.len());
+    check(&shortest, 10_000, Ok(1));
+    let text = format!("the stored ring has more than 65536 entries in {} bytes", 70_000 * 17);
+    check(&shortest, 70_000, Err(&text));
+    // Fields beside the entries are looked at, too.
+    check(&[0x10, 0x01], 1000, Err("the stored ring has more than 189 entries in 2000 bytes"));
+}

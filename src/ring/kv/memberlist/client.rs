@@ -59,7 +59,7 @@ impl GossipedKv {
     pub(in crate::ring::kv) async fn get(&self, key: &str) -> Result<KvValue, KvError> {
         self.claim(key);
         self.started().await;
-        self.store.read(key)
+        self.store.read(key, self.kind)
     }
 
     pub(in crate::ring::kv) async fn swap(

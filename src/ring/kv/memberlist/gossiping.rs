@@ -24,7 +24,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{GossipedStore, Metrics, Phase, Retention, SWEEP_PERIOD, Settings as StoreSettings};
+use super::{
+    GossipedStore, Metrics, Phase, Retention, SWEEP_PERIOD, Settings as StoreSettings, weight,
+};
 use crate::exposition::Families;
 use crate::gossip::config::{MemberlistConfig, MemberlistConfigError};
 use crate::gossip::discovery::Discovery;
@@ -373,9 +375,12 @@ impl Shared {
     fn hear(&self, packet: Received) {
         let Received { from, bytes } = packet;
         match wire::open_packet(&bytes, &self.label) {
-            Ok(opened) => {
+            Ok(mut opened) => {
                 if let Some(error) = &opened.first_error {
                     self.transport.strangers().refuse(Refusal::of_packet(error), from, error);
+                }
+                if let Err(error) = weight::lighten(&mut opened.messages) {
+                    self.transport.strangers().refuse(Refusal::Heavy, from, &error);
                 }
                 let now_ms = self.now_ms();
                 self.machine().receive(from, opened.messages, now_ms);

@@ -88,6 +88,14 @@ pub enum LeftOutError {
     Future { id: String, max_s: i64, timestamp_s: i64 },
     #[error("the ring has {MEMBERS_TOLD_MAX} members, and {id} would be one more")]
     Crowded { id: String },
+    #[error(
+        "replica {replica} timestamp in the future, expected max of {max_ms}, got {timestamp_ms}"
+    )]
+    FutureReplica { replica: String, max_ms: i64, timestamp_ms: i64 },
+    #[error(
+        "the key's last write or deletion is expected at {max_ms} at most, got {updated_at_ms}"
+    )]
+    FutureWord { max_ms: i64, updated_at_ms: i64 },
 }
 
 /// Why a copy was not merged; the ring is as it was.
@@ -223,7 +231,8 @@ fn is_newer(old: Option<&Instance>, new: &Instance) -> bool {
         || (new.timestamp_s == timestamp_s && !is_left && new.state == InstanceState::Left)
 }
 
-fn normalise(entry: &mut Instance) {
+/// Gives an entry the form that merged ones have.
+pub fn normalise(entry: &mut Instance) {
     if entry.state == InstanceState::Left {
         entry.tokens = Vec::new();
     }

@@ -24,6 +24,7 @@ pub mod page;
 pub mod pairs;
 pub mod tombstones;
 pub mod value;
+pub mod weight;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,7 @@ use tokio::sync::{Notify, watch};
 
 use self::history::{Direction, History, Message};
 use self::outbox::Outbox;
-use self::pairs::{Change, Encoded, Outcome, Pairs, PairsError, Told, VisibleForm};
+use self::pairs::{Change, Encoded, Entry, Outcome, Pairs, PairsError, Told, VisibleForm};
 use self::value::{Value, ValueError, ValueKind};
 use crate::ring::kv::{KvError, KvValue, reason};
 use crate::ring::lifecycler::WallClock;
@@ -191,7 +192,9 @@ impl GossipedStore {
     pub fn local_state(&self) -> Bytes {
         let copies: Vec<_> = {
             let pairs = self.pairs();
-            pairs.iter().map(|(key, entry)| (key.clone(), entry.told(), entry.version)).collect()
+            // Ours first, so that they are not among those that find no room.
+            let copy = |(key, entry): (&String, &Entry)| (key.clone(), entry.told(), entry.version);
+            pairs.own_first().map(copy).collect()
         };
         let metrics = &self.0.metrics;
         metrics.pulls.inc();
@@ -278,7 +281,11 @@ impl GossipedStore {
         self.pairs().claim_ring(key);
     }
 
-    fn read(&self, key: &str) -> Result<KvValue, KvError> {
+    fn read(&self, key: &str, kind: ValueKind) -> Result<KvValue, KvError> {
+        if self.pairs().is_of_another_kind(key, kind) {
+            // A write without a version puts a value of the right kind in its place.
+            return Ok(KvValue { bytes: None, version: 0, stored_at_ms: None });
+        }
         self.read_anew(key).map(|(value, _)| value)
     }
 

@@ -5,7 +5,8 @@
 //! all have heard of the deletion, then it goes.
 //!
 //! Invariants: a value's version grows with each change that others hear of; `order` has each key
-//! once, under the number of its latest change; `strange_rings` counts the rings that are not ours.
+//! once, under the number of its latest change; `strange_rings` counts the rings that are not ours;
+//! `text_bytes` is the sum of all entries'.
 
 mod entry;
 
@@ -13,15 +14,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::merge::{LeftOut, Origin, Tombstones};
+use super::Author;
+use super::merge::{AHEAD_MAX_S, LeftOut, LeftOutError, Origin, Tombstones};
 use super::value::{MergeError, Value, ValueKind};
 use crate::ring::kv::prefix::PAIRS_MAX;
 
 pub use self::entry::Entry;
 
-/// Most keys, deleted ones included: as many as are followed under a prefix. A peer that tells of
-/// more is not heard.
+/// Most keys, deleted ones included: as many as are followed under a prefix.
 pub const KEYS_MAX: usize = PAIRS_MAX;
+
+/// Most keys that others make, nine tenths of all: a peer that tells of one more is not heard. So
+/// nobody can fill the store with made-up keys until an election of ours finds no room in it.
+pub const KEYS_TOLD_MAX: usize = KEYS_MAX / 10 * 9;
+
+/// Most bytes of texts in keys and elected replicas that others make: 350 for each key, its name
+/// counted twice as it is kept twice. Keys may be long, and many long ones would fill memory.
+pub const TEXT_BYTES_TOLD_MAX: usize = 60 << 20;
 
 /// Most rings that are not ours; Cortex has eight. They are the large values, and each may take
 /// [`RING_BYTES_MAX`](super::merge::RING_BYTES_MAX) as stored.
@@ -83,8 +92,12 @@ pub enum PairsError {
     VersionMismatch,
     #[error("a key of {bytes} bytes is longer than {KEY_BYTES_MAX}")]
     KeyTooLong { bytes: usize },
-    #[error("there are {KEYS_MAX} keys already")]
+    #[error("there are {KEYS_TOLD_MAX} keys already, and the rest is for our own")]
     TooManyKeys,
+    #[error("the keys and replicas have {bytes} bytes, more than {TEXT_BYTES_TOLD_MAX}")]
+    TooLongTexts { bytes: usize },
+    #[error("there are {KEYS_MAX} keys already")]
+    TooManyOwnKeys,
     #[error("there are {RINGS_MAX} rings besides ours already")]
     TooManyRings,
 }
@@ -134,6 +147,8 @@ pub struct Pairs {
     /// Keys of rings that this process uses.
     own_rings: BTreeSet<String>,
     strange_rings: usize,
+    /// Of keys and elected replicas.
+    text_bytes: usize,
 }
 
 impl Pairs {
@@ -145,6 +160,7 @@ impl Pairs {
             changes: 0,
             own_rings: BTreeSet::new(),
             strange_rings: 0,
+            text_bytes: 0,
         }
     }
 
@@ -164,8 +180,22 @@ impl Pairs {
     }
 
     /// Takes what another member tells of a key.
+    ///
+    /// A word from farther in the future than clocks differ says nothing of the key's deletion: it
+    /// would be the last one. What the value tells is heard all the same, for such a word goes with
+    /// whatever honest members tell of the key from then on.
     pub fn merge(&mut self, key: &str, told: Told, now_ms: i64) -> Result<Outcome, PairsError> {
-        self.settle(key, told, Origin::Peer, now_ms)
+        let max_ms = now_ms.saturating_add(AHEAD_MAX_S * 1000);
+        let updated_at_ms = told.updated_at_ms;
+        if updated_at_ms <= max_ms {
+            return self.settle(key, told, Origin::Peer, Author::Other, now_ms);
+        }
+        let told = Told { deleted: false, updated_at_ms: 0, ..told };
+        let mut outcome = self.settle(key, told, Origin::Peer, Author::Other, now_ms)?;
+        outcome.left_out.future += 1;
+        let why = || LeftOutError::FutureWord { max_ms, updated_at_ms };
+        outcome.left_out.why.get_or_insert_with(why);
+        Ok(outcome)
     }
 
     /// Writes what we made of the key's value of that version; 0: there was none.
@@ -183,6 +213,10 @@ impl Pairs {
         now_ms: i64,
     ) -> Result<Outcome, PairsError> {
         let mut updated_at_ms = now_ms;
+        if version == 0 && self.is_of_another_kind(key, value.kind()) {
+            // Told by somebody who is wrong, or who wants it out of our reach.
+            self.remove(key);
+        }
         if let Some(entry) = self.entries.get(key) {
             if version > 0 && !entry.may_swap(version, &value) {
                 return Err(PairsError::VersionMismatch);
@@ -199,7 +233,7 @@ impl Pairs {
         }
         let told = Told { value, deleted: false, updated_at_ms };
         let origin = if version > 0 { Origin::OwnSwap } else { Origin::Peer };
-        self.settle(key, told, origin, now_ms)
+        self.settle(key, told, origin, Author::Own, now_ms)
     }
 
     /// Marks a key as deleted; one that is not there stays so.
@@ -210,7 +244,7 @@ impl Pairs {
         // At least as late as what it deletes, or others would not hear it.
         let updated_at_ms = now_ms.max(entry.updated_at_ms);
         let told = Told { value: entry.value.clone(), deleted: true, updated_at_ms };
-        self.settle(key, told, Origin::Peer, now_ms)
+        self.settle(key, told, Origin::Peer, Author::Own, now_ms)
     }
 
     /// Drops keys that were deleted long ago, and tells which.
@@ -231,6 +265,13 @@ impl Pairs {
         self.entries
             .get(key)
             .map_or(Visible { version: 0, form: VisibleForm::Nothing }, Entry::visible)
+    }
+
+    /// Whether what is there under the key is no value of the kind that its user keeps there. Of a
+    /// ring of ours it never is.
+    pub fn is_of_another_kind(&self, key: &str, kind: ValueKind) -> bool {
+        !self.own_rings.contains(key)
+            && self.entries.get(key).is_some_and(|entry| entry.value.kind() != kind)
     }
 
     /// What was encoded of a key within that time, if it brings something newer than that change;
@@ -290,6 +331,12 @@ impl Pairs {
         self.entries.iter()
     }
 
+    /// The same, those of our rings ahead of all others.
+    pub fn own_first(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        let own = self.own_rings.iter().filter_map(|key| self.entries.get_key_value(key));
+        own.chain(self.entries.iter().filter(|(key, _)| !self.own_rings.contains(*key)))
+    }
+
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.entries.get(key)
     }
@@ -308,11 +355,13 @@ impl Pairs {
         key: &str,
         told: Told,
         origin: Origin,
+        author: Author,
         now_ms: i64,
     ) -> Result<Outcome, PairsError> {
         let kind = told.value.kind();
-        self.check_room(key, kind)?;
+        self.check_room(key, &told.value, author)?;
         let left_ms = self.retention.left_ms;
+        let bytes_before = self.entries.get(key).map_or(0, |entry| text_bytes(key, &entry.value));
         let outcome = match self.entries.get_mut(key) {
             Some(entry) => entry.settle(key, told, origin, now_ms, left_ms)?,
             None => {
@@ -331,10 +380,13 @@ impl Pairs {
         if outcome.change.is_some() {
             self.number(key);
         }
+        let bytes = self.entries.get(key).map_or(0, |entry| text_bytes(key, &entry.value));
+        self.text_bytes = self.text_bytes - bytes_before + bytes;
         Ok(outcome)
     }
 
-    fn check_room(&self, key: &str, kind: ValueKind) -> Result<(), PairsError> {
+    fn check_room(&self, key: &str, value: &Value, author: Author) -> Result<(), PairsError> {
+        let kind = value.kind();
         if key.len() > KEY_BYTES_MAX {
             return Err(PairsError::KeyTooLong { bytes: key.len() });
         }
@@ -347,16 +399,25 @@ impl Pairs {
                 Err(MergeError::Kind { held, told: kind }.into())
             };
         }
+        if author == Author::Other {
+            let held = self.entries.get(key).map_or(0, |entry| text_bytes(key, &entry.value));
+            let told = text_bytes(key, value);
+            let bytes = self.text_bytes - held + told;
+            if told > held && bytes > TEXT_BYTES_TOLD_MAX {
+                return Err(PairsError::TooLongTexts { bytes });
+            }
+        }
         if self.entries.contains_key(key) {
             return Ok(());
         }
-        if self.entries.len() >= KEYS_MAX {
-            return Err(PairsError::TooManyKeys);
+        match author {
+            Author::Other if self.entries.len() >= KEYS_TOLD_MAX => Err(PairsError::TooManyKeys),
+            Author::Own if self.entries.len() >= KEYS_MAX => Err(PairsError::TooManyOwnKeys),
+            _ if kind == ValueKind::Ring && self.strange_rings >= RINGS_MAX => {
+                Err(PairsError::TooManyRings)
+            }
+            Author::Own | Author::Other => Ok(()),
         }
-        if kind == ValueKind::Ring && self.strange_rings >= RINGS_MAX {
-            return Err(PairsError::TooManyRings);
-        }
-        Ok(())
     }
 
     fn is_strange_ring(&self, key: &str, kind: ValueKind) -> bool {
@@ -367,6 +428,7 @@ impl Pairs {
         let Some(entry) = self.entries.remove(key) else { return };
         self.order.remove(&entry.changed_at.any);
         self.strange_rings -= usize::from(self.is_strange_ring(key, entry.value.kind()));
+        self.text_bytes -= text_bytes(key, &entry.value);
     }
 
     /// Gives the key's change the next number.
@@ -380,6 +442,15 @@ impl Pairs {
             entry.changed_at.moved = self.changes;
         }
     }
+}
+
+/// What a key takes beside a ring, which has a bound of its own.
+fn text_bytes(key: &str, value: &Value) -> usize {
+    let replica = match value {
+        Value::Ring(_) => 0,
+        Value::Replica(elected) => elected.replica.len(),
+    };
+    2 * key.len() + replica
 }
 
 #[cfg(test)]

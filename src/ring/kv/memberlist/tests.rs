@@ -45,12 +45,12 @@ impl Node {
     }
 
     fn ring(&self) -> RingModel {
-        let value = self.store.read("ring").expect("readable");
+        let value = self.store.read("ring", ValueKind::Ring).expect("readable");
         value.bytes.map(|bytes| ring_desc::decode(&bytes).expect("own bytes")).unwrap_or_default()
     }
 
     fn write(&self, change: impl FnOnce(&mut RingModel, i64)) -> Swapped {
-        let value = self.store.read("ring").expect("readable");
+        let value = self.store.read("ring", ValueKind::Ring).expect("readable");
         let mut ring = self.ring();
         change(&mut ring, self.now_ms.load(Ordering::Relaxed) / 1000);
         self.store.swap("ring", value.version, Value::Ring(ring)).expect("sound")
@@ -343,7 +343,7 @@ fn kinds_are_kept_apart_and_strange_messages_counted() {
     let elected = ElectedReplica { replica: "r".to_owned(), received_at_ms: 5, deleted_at_ms: 0 };
     a.store.swap("ha/t/c", 0, Value::Replica(elected.clone())).expect("sound");
     a.tell(&[&b]);
-    let read = b.store.read("ha/t/c").expect("readable").bytes.expect("there");
+    let read = b.store.read("ha/t/c", ValueKind::Replica).expect("readable").bytes.expect("there");
     assert_eq!(replica_desc::decode(&read).expect("a replica"), elected);
     assert_eq!(states(&b.ring()), [("a", Active)]);
 
@@ -408,7 +408,7 @@ fn a_deleted_key_is_told_in_states_until_it_is_swept() {
     a.wait(1);
     a.store.delete("k").expect("sound");
     a.exchange(&b);
-    assert_eq!(b.store.read("k").expect("readable").bytes, None);
+    assert_eq!(b.store.read("k", ValueKind::Replica).expect("readable").bytes, None);
     let keys = |node: &Node| node.store.0.metrics.values.get();
     assert_eq!((keys(&a), keys(&b)), (1, 1));
     a.wait(300_001);
@@ -509,7 +509,8 @@ fn stores_agree_after_an_exchange_whatever_was_lost() {
                         received_at_ms: now_ms,
                         deleted_at_ms: 0,
                     };
-                    let version = node.store.read("ha").expect("readable").version;
+                    let version =
+                        node.store.read("ha", ValueKind::Replica).expect("readable").version;
                     node.store.swap("ha", version, Value::Replica(elected)).expect("sound");
                 }
                 3 => node.store.delete("ha").expect("sound"),

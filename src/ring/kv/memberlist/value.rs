@@ -69,7 +69,9 @@ impl ValueKind {
     pub fn decode(self, bytes: &[u8]) -> Result<(Value, usize), ValueError> {
         Ok(match self {
             Self::Ring => {
-                let (ring, left_out) = ring_desc::decode_known(bytes)?;
+                let (mut ring, left_out) = ring_desc::decode_known(bytes)?;
+                // Here, where nobody waits for it; merging holds a lock.
+                ring.instances.values_mut().for_each(merge::normalise);
                 (Value::Ring(ring), left_out)
             }
             Self::Replica => (Value::Replica(replica_desc::decode(bytes)?), 0),
@@ -122,6 +124,7 @@ impl Value {
             (Self::Ring(ours), Self::Ring(theirs)) => {
                 merge::leave_out(ours, theirs, now_ms.div_euclid(1000))
             }
+            (Self::Replica(_), Self::Replica(theirs)) => leave_out_replica(theirs, now_ms),
             _ => LeftOut::default(),
         }
     }
@@ -143,7 +146,8 @@ impl Value {
                 }))
             }
             (Self::Replica(ours), Self::Replica(theirs)) => {
-                if !is_elected_over(&theirs, ours) {
+                // One without a name is no news to anybody, so it must not take a name's place.
+                if theirs.replica.is_empty() || !is_elected_over(&theirs, ours) {
                     return Ok(None);
                 }
                 ours.clone_from(&theirs);
@@ -171,13 +175,29 @@ impl Value {
     }
 }
 
+/// An election from farther in the future than clocks differ would be the last one: no other
+/// replica's samples would be taken until then. Of what is left, nothing is elected.
+fn leave_out_replica(theirs: &mut ElectedReplica, now_ms: i64) -> LeftOut {
+    let max_ms = now_ms.saturating_add(merge::AHEAD_MAX_S * 1000);
+    let timestamp_ms = latest_ms(theirs);
+    if timestamp_ms <= max_ms {
+        return LeftOut::default();
+    }
+    let replica = std::mem::take(theirs).replica;
+    let why = merge::LeftOutError::FutureReplica { replica, max_ms, timestamp_ms };
+    LeftOut { future: 1, why: Some(why), ..LeftOut::default() }
+}
+
+fn latest_ms(elected: &ElectedReplica) -> i64 {
+    elected.received_at_ms.max(elected.deleted_at_ms)
+}
+
 /// The later one counts; at the same time the one marked as deleted, else the lower name.
 fn is_elected_over(theirs: &ElectedReplica, ours: &ElectedReplica) -> bool {
-    let latest = |elected: &ElectedReplica| elected.received_at_ms.max(elected.deleted_at_ms);
     let is_marked = |elected: &ElectedReplica| {
-        elected.deleted_at_ms > 0 && elected.deleted_at_ms == latest(elected)
+        elected.deleted_at_ms > 0 && elected.deleted_at_ms == latest_ms(elected)
     };
-    let rank = |elected: &ElectedReplica| (latest(elected), is_marked(elected));
+    let rank = |elected: &ElectedReplica| (latest_ms(elected), is_marked(elected));
     match rank(theirs).cmp(&rank(ours)) {
         std::cmp::Ordering::Equal => theirs.replica < ours.replica,
         order => order.is_gt(),
@@ -219,6 +239,23 @@ mod tests {
         check(("a", 10, 0), ("b", 10, 0), false);
         check(("a", 10, 0), ("a", 10, 0), false);
         check(("b", 1, 10), ("a", 2, 10), true);
+        check(("a", 10, 0), ("", 11, 0), false);
+    }
+
+    #[test]
+    fn an_election_from_too_far_ahead_is_left_out() {
+        let now_ms = 1_800_000_000_000;
+        let check = |received_at_ms: i64, deleted_at_ms: i64, future: usize| {
+            let held = Value::Replica(elected("a", now_ms, 0));
+            let mut told = Value::Replica(elected("b", received_at_ms, deleted_at_ms));
+            assert_eq!(held.leave_out(&mut told, now_ms).future, future);
+            assert_eq!(told.is_empty(), future > 0);
+        };
+        let max_ms = now_ms + 30 * 60 * 1000;
+        check(max_ms, 0, 0);
+        check(max_ms + 1, 0, 1);
+        check(now_ms, max_ms + 1, 1);
+        check(i64::MAX, i64::MAX, 1);
     }
 
     #[test]

@@ -332,11 +332,19 @@ fn keys_and_rings_are_counted() {
     assert!(version(pairs.merge("ring-1", live(ring(&[("a", Active, 2)])), NOW_MS)).is_some());
     assert_eq!(pairs.sweep(NOW_MS + 100_000), ["ring-0"]);
     assert_eq!(version(pairs.merge("one-more", one_more.clone(), NOW_MS)), Some(1));
-    for n in pairs.len()..KEYS_MAX {
+    for n in pairs.len()..KEYS_TOLD_MAX {
         pairs.merge(&format!("r/{n}"), live(replica("a", 1)), NOW_MS).expect("room");
     }
     let refused = pairs.merge("r", live(replica("a", 1)), NOW_MS);
     assert_eq!(refused, Err(PairsError::TooManyKeys));
+    // An election of ours has room, and what others say of it then is heard.
+    assert_eq!(version(pairs.swap("r", 0, replica("b", 1), NOW_MS)), Some(1));
+    assert_eq!(version(pairs.merge("r", live(replica("a", 1)), NOW_MS)), Some(2));
+    for n in pairs.len()..KEYS_MAX {
+        pairs.swap(&format!("own/{n}"), 0, replica("a", 1), NOW_MS).expect("room");
+    }
+    let refused = pairs.swap("own", 0, replica("a", 1), NOW_MS);
+    assert_eq!(refused, Err(PairsError::TooManyOwnKeys));
     // A ring of ours has its room all the same, whoever speaks of it first, and as a ring.
     pairs.claim_ring("ours");
     assert_eq!(pairs.merge("one-more-yet", one_more.clone(), NOW_MS), Err(PairsError::TooManyKeys));
@@ -355,6 +363,83 @@ fn keys_and_rings_are_counted() {
     // Room is not kept without end.
     (0..20).for_each(|n| pairs.claim_ring(&format!("more-{n}")));
     assert_eq!(pairs.own_rings.len(), OWN_RINGS_MAX);
+}
+
+#[test]
+fn long_texts_of_others_do_not_fill_memory() {
+    let mut pairs = Pairs::new(RETENTION);
+    let key = |n: usize| format!("{n:0>16000}");
+    let held = (0..).take_while(|n| pairs.merge(&key(*n), live(replica("a", 1)), NOW_MS).is_ok());
+    let held = held.count();
+    assert_eq!(held, TEXT_BYTES_TOLD_MAX / (2 * 16_000 + 1));
+    let refused = pairs.merge("short", live(replica("a", 1)), NOW_MS);
+    assert_eq!(version(refused), Some(1), "what fits is heard");
+    let longer = replica(&"b".repeat(60_000), 2);
+    let refused = pairs.merge(&key(0), live(longer.clone()), NOW_MS);
+    assert!(matches!(refused, Err(PairsError::TooLongTexts { .. })), "{refused:?}");
+    assert_eq!(version(pairs.merge(&key(0), live(replica("b", 2)), NOW_MS)), Some(2));
+    // What we write ourselves has its place, and a ring of ours too.
+    assert_eq!(version(pairs.swap("own", 0, longer, NOW_MS)), Some(1));
+    pairs.claim_ring("ring");
+    assert_eq!(version(pairs.merge("ring", live(ring(&[("a", Active, NOW_S)])), NOW_MS)), Some(1));
+    // What is deleted and swept is no longer counted.
+    for n in 0..held {
+        pairs.delete(&key(n), NOW_MS).expect("sound");
+    }
+    pairs.sweep(NOW_MS + 60_001);
+    let expect = text_bytes("short", &replica("a", 1))
+        + text_bytes("own", &replica(&"b".repeat(60_000), 2))
+        + text_bytes("ring", &ring(&[]));
+    assert_eq!(pairs.text_bytes, expect);
+}
+
+#[test]
+fn a_ring_in_the_place_of_an_election_gives_way_to_our_own() {
+    let mut pairs = Pairs::new(RETENTION);
+    pairs.merge("ha/t/c", live(ring(&[("a", Active, NOW_S)])), NOW_MS).expect("sound");
+    assert!(pairs.is_of_another_kind("ha/t/c", ValueKind::Replica));
+    assert_eq!(version(pairs.swap("ha/t/c", 0, replica("r", NOW_MS), NOW_MS)), Some(1));
+    assert_eq!(pairs.visible("ha/t/c").form, VisibleForm::Value(replica("r", NOW_MS)));
+    assert_eq!((pairs.strange_rings, pairs.order.len()), (0, 1));
+    // A ring that is ours gives way to nothing.
+    pairs.claim_ring("ring");
+    pairs.swap("ring", 0, ring(&[("a", Active, NOW_S)]), NOW_MS).expect("sound");
+    assert!(pairs.swap("ring", 0, replica("r", NOW_MS), NOW_MS).is_err());
+    assert!(!pairs.is_of_another_kind("ring", ValueKind::Replica));
+}
+
+#[test]
+fn a_word_from_too_far_ahead_deletes_nothing_and_hides_nothing() {
+    let mut pairs = Pairs::new(RETENTION);
+    let first = ring(&[("a", Active, NOW_S)]);
+    pairs.merge("k", told(first.clone(), false, NOW_MS), NOW_MS).expect("sound");
+    let max_ms = NOW_MS + 30 * 60 * 1000;
+    for updated_at_ms in [max_ms + 1, i64::MAX] {
+        let outcome = pairs.merge("k", told(first.clone(), true, updated_at_ms), NOW_MS);
+        let outcome = outcome.expect("sound");
+        assert_eq!((outcome.change, outcome.left_out.future), (None, 1));
+    }
+    // What goes with it is heard.
+    let beat = ring(&[("a", Active, NOW_S + 1)]);
+    assert_eq!(version(pairs.merge("k", told(beat, false, i64::MAX), NOW_MS)), Some(2));
+    // One within bounds deletes, and what we write after it brings the key back.
+    assert_eq!(version(pairs.merge("k", told(first, true, max_ms), NOW_MS)), Some(3));
+    assert_eq!(seen(&pairs, "k"), None);
+    let ours = ring(&[("a", Active, NOW_S + 2)]);
+    assert_eq!(version(pairs.swap("k", 3, ours, NOW_MS)), Some(4));
+    assert_eq!(seen(&pairs, "k"), Some(vec![("a".to_owned(), NOW_S + 2)]));
+}
+
+#[test]
+fn rings_of_ours_come_first() {
+    let mut pairs = Pairs::new(RETENTION);
+    for key in ["a", "m", "z"] {
+        pairs.merge(key, live(ring(&[("a", Active, NOW_S)])), NOW_MS).expect("sound");
+    }
+    pairs.claim_ring("m");
+    pairs.claim_ring("not-there");
+    let keys: Vec<_> = pairs.own_first().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["m", "a", "z"]);
 }
 
 #[derive(Clone, Debug)]
@@ -399,6 +484,8 @@ proptest! {
             prop_assert_eq!(pairs.changes() - changes, u64::from(outcome.change.is_some()));
             prop_assert_eq!(pairs.order.len(), pairs.entries.len());
             prop_assert_eq!(pairs.strange_rings, pairs.entries.len());
+            let texts = pairs.entries.iter().map(|(key, entry)| text_bytes(key, &entry.value));
+            prop_assert_eq!(pairs.text_bytes, texts.sum::<usize>());
             for (key, entry) in &pairs.entries {
                 prop_assert_eq!(pairs.order.get(&entry.changed_at.any), Some(key));
                 prop_assert!(entry.moved_version <= entry.version);
