@@ -22,6 +22,7 @@ pub mod read;
 pub mod room;
 pub mod seam;
 pub mod status;
+pub mod shares;
 pub mod stream_auth;
 pub mod tenancy;
 pub mod trails;
