@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::AppError;
 use super::certificates::Certificates;
 use super::overview::Gathered;
+use super::traces;
 use crate::admin;
 use crate::admin::Site;
 use crate::admin::access::{self, Access};
@@ -23,9 +24,8 @@ use crate::limits::Overrides;
 use crate::server::drain::Drain;
 use crate::server::http::{self, ShellCalls};
 use crate::server::listen::Listener;
-use crate::server::status::http_error;
 use crate::server::shares::Sharing;
-use crate::trail::Tracer;
+use crate::server::status::http_error;
 use crate::units::Millis;
 
 /// Connections of operators, their browsers and scripts.
@@ -158,11 +158,11 @@ pub(super) fn serve(
             .merge(http::shell_router(shell.clone()))
             .fallback(async || http_error(404, "404 page not found"));
         let router = Access::new(&config.admin, pages.admin_site, clock)?.before(router);
-        // What operators look at is not traced.
+        let trails = traces::of_operators(config);
         let mut config = Config::clone(config);
         let idle = &mut config.server.http_server_idle_timeout;
         *idle = (*idle).min(IDLE_MAX);
-        super::serve_http(&Arc::new(config), listener, router, Tracer::default(), drain, tasks);
+        super::serve_http(&Arc::new(config), listener, router, trails, drain, tasks);
     }
     Ok(pages.http)
 }

@@ -3,10 +3,12 @@
 //! Over HTTP a request without a name gets one, and every answer says it. A call over gRPC is one
 //! part of the cluster's to another: it keeps the name that it came with, and gets none.
 //!
-//! What is read of a request here are its headers alone, so nothing is spent on bodies.
+//! What is read of a request here are its headers alone, so nothing is spent on bodies. How long
+//! it took is measured here too, where anybody wants to know, since no request comes by elsewhere.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 
+use super::durations::{Durations, Timed};
 use super::front_door::Routes;
 use super::status::GrpcStatus;
 use crate::front_door::RouteClass;
@@ -26,17 +28,24 @@ pub struct Trails {
     tracer: Tracer,
     routes: Routes,
 }
+    durations: Option<Durations>,
 
 /// A request that has come in. Dropped before it left, its sender has gone.
 pub struct Entered {
     named: Option<HeaderValue>,
     span: Span,
     has_left: bool,
+    timed: Option<Timed>,
 }
 
 impl Trails {
     pub fn new(tracer: Tracer, routes: Routes) -> Self {
-        Self { tracer, routes }
+        Self { tracer, routes, durations: None }
+    }
+
+    /// Measures all requests, probes and scrapes among them.
+    pub fn with_durations(self, durations: Durations) -> Self {
+        Self { durations: Some(durations), ..self }
     }
 
     /// Names a request and begins its span; handlers find the trail among its extensions. Probes
@@ -44,7 +53,9 @@ impl Trails {
     pub fn enter<B>(&self, request: &mut Request<B>) -> Entered {
         let path = request.uri().path();
         let span = match self.routes.class(path) {
-            None => return Entered { named: None, span: Span::default(), has_left: true },
+        let durations = self.durations.as_ref();
+        let timed = durations.map(|durations| durations.request(request.method(), path));
+            None => return Entered { named: None, span: Span::default(), timed, has_left: true },
             Some(RouteClass::Admin) => Span::default(),
             Some(RouteClass::Write) => self.begin("write", request),
             Some(RouteClass::Query) => self.begin("query", request),
@@ -65,7 +76,7 @@ impl Trails {
         span.text("freehold.request_id", id.as_str());
         let trail = Trail { request_id: Some(id), span: span.clone() };
         request.extensions_mut().insert(trail);
-        Entered { named, span, has_left: false }
+        Entered { named, span, timed, has_left: false }
     }
 
     fn begin<B>(&self, name: &'static str, request: &Request<B>) -> Span {
@@ -86,6 +97,9 @@ impl Entered {
     pub fn leave<B>(mut self, response: &mut Response<B>) {
         self.has_left = true;
         if let Some(named) = self.named.take() {
+        if let Some(timed) = self.timed.take() {
+            timed.answered(response.status());
+        }
             response.headers_mut().insert(REQUEST_ID, named);
         }
         if self.span.is_recorded() {

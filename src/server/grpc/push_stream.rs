@@ -24,6 +24,7 @@ use super::intake::{Intake, Received};
 use super::messages::WriteResponse;
 use super::{Edge, header_values};
 use crate::server::drain::Drain;
+use crate::server::durations::Durations;
 use crate::server::seam::{PushError, Pushed};
 use crate::server::status::{GrpcStatus, stream_answer};
 use crate::server::stream_auth::check_message_tenant;
@@ -81,7 +82,14 @@ impl PushStream {
             received = self.intake.next() => received,
         };
         let answer = match received {
-            Ok(Some(received)) => self.answer(received).await?,
+            Ok(Some(received)) => {
+                let timed = self.edge.durations.get().map(Durations::message);
+                let answer = self.answer(received).await?;
+                if let Some(timed) = timed {
+                    timed.coded(answer.code);
+                }
+                answer
+            }
             Ok(None) => return Ok(Step::End(GrpcStatus::ok())),
             // Its sender tries again, here or at another replica; the stream goes on.
             Err(FrameError::NoRoom(error)) => {
