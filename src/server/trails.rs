@@ -12,6 +12,7 @@ use super::durations::{Durations, Timed};
 use super::front_door::Routes;
 use super::status::GrpcStatus;
 use crate::front_door::RouteClass;
+use crate::tenant::TenantId;
 use crate::trail::{Context, REQUEST_ID_HEADER, RequestId, Span, Tracer, Trail};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(REQUEST_ID_HEADER);
@@ -27,15 +28,15 @@ const CORTEX_REQUEST_ID: &str = "x-cortex-request-id";
 pub struct Trails {
     tracer: Tracer,
     routes: Routes,
-}
     durations: Option<Durations>,
+}
 
 /// A request that has come in. Dropped before it left, its sender has gone.
 pub struct Entered {
     named: Option<HeaderValue>,
     span: Span,
-    has_left: bool,
     timed: Option<Timed>,
+    has_left: bool,
 }
 
 impl Trails {
@@ -52,9 +53,9 @@ impl Trails {
     /// and scrapes get neither, pages a name only.
     pub fn enter<B>(&self, request: &mut Request<B>) -> Entered {
         let path = request.uri().path();
-        let span = match self.routes.class(path) {
         let durations = self.durations.as_ref();
         let timed = durations.map(|durations| durations.request(request.method(), path));
+        let span = match self.routes.class(path) {
             None => return Entered { named: None, span: Span::default(), timed, has_left: true },
             Some(RouteClass::Admin) => Span::default(),
             Some(RouteClass::Write) => self.begin("write", request),
@@ -96,10 +97,10 @@ impl Entered {
     /// The head of the answer is there: it says the request's name, and the span ends.
     pub fn leave<B>(mut self, response: &mut Response<B>) {
         self.has_left = true;
-        if let Some(named) = self.named.take() {
         if let Some(timed) = self.timed.take() {
             timed.answered(response.status());
         }
+        if let Some(named) = self.named.take() {
             response.headers_mut().insert(REQUEST_ID, named);
         }
         if self.span.is_recorded() {
@@ -135,6 +136,42 @@ pub fn begin_call(tracer: Option<&Tracer>, path: &str, headers: &HeaderMap) -> S
         }
     }
     span
+}
+
+/// Spans over the messages of a push stream, joined to the one who has opened it.
+pub struct StreamTrail {
+    tracer: Tracer,
+    caller: Option<Context>,
+}
+
+impl StreamTrail {
+    /// `None` where nobody traces.
+    pub fn open(tracer: Option<&Tracer>, headers: &HeaderMap) -> Option<Self> {
+        let tracer = tracer.filter(|tracer| tracer.is_on())?.clone();
+        Some(Self { tracer, caller: Context::read(first_of(headers)) })
+    }
+
+    /// The span over a message that has come.
+    pub fn message(&self, tenant: &TenantId, bytes: usize) -> Span {
+        let span = self.tracer.begin_message("message", self.caller.as_ref());
+        if span.is_recorded() {
+            span.text("rpc.system", "grpc");
+            span.text("rpc.method", "PushStream");
+            span.text("freehold.tenant", tenant.as_str());
+            span.count("rpc.message.size", bytes as u64);
+        }
+        span
+    }
+}
+
+/// Notes what a message of a push stream was answered: a status of HTTP's, and a text.
+pub fn end_message(span: &Span, code: i32, text: &str) {
+    if span.is_recorded() {
+        span.count("http.response.status_code", u64::try_from(code).unwrap_or(0));
+        if !(200..300).contains(&code) {
+            span.fail(text);
+        }
+    }
 }
 
 /// Notes how a call over gRPC ended, as far as its head says.
