@@ -77,7 +77,7 @@ use membership::{Membership, follow_own_state};
 use pages::Pages;
 use query_gate::Queries;
 use readiness::{Readiness, follow_readiness};
-use serving::{serve_grpc, serve_http};
+use serving::{durations, serve_grpc, serve_http};
 
 pub use error::AppError;
 pub use query_gate::QueryGate;
@@ -325,8 +325,11 @@ impl App {
         let served = pages::Served { listener: admin_listener, shell: &http_edge.shell, clock };
         let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
         let router = front_door::before(http::router(http_edge, pages), door);
+        let durations = durations(&config, &registry)?;
+        let grpc_edge = grpc_edge.with_durations(durations.clone());
         serve_grpc(&config, grpc_listener, grpc_edge, &drain, &mut tasks);
-        serve_http(&config, http_listener, router, tracer, &drain, &mut tasks);
+        let trails = traces::over_http(&config, tracer, durations);
+        serve_http(&config, http_listener, router, trails, &drain, &mut tasks);
         let serve_after = match config.target {
             Target::All | Target::Distributor | Target::QueryFrontend => Duration::ZERO,
             Target::Ingester => {

@@ -4,6 +4,7 @@
 //! that a test has its own. Both are the shell's: rooms log through `tracing` and register what
 //! they are given.
 
+mod error_ids;
 mod process;
 #[cfg(test)]
 pub mod testing;
@@ -28,6 +29,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 use crate::server::config::{LogFormat, LogLevel, ServerConfig};
+
+use error_ids::WithErrorIds;
 
 /// Longest answer of `/metrics`, in bytes.
 ///
@@ -56,8 +59,14 @@ pub fn start_logging(config: &ServerConfig) -> Result<(), TryInitError> {
         .with_default(level.min(LevelFilter::WARN));
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let lines = match config.log_format {
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        LogFormat::Logfmt => lines.event_format(Logfmt).boxed(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .map_event_format(|json| WithErrorIds::new(json, LogFormat::Json))
+            .boxed(),
+        LogFormat::Logfmt => {
+            lines.event_format(WithErrorIds::new(Logfmt, LogFormat::Logfmt)).boxed()
+        }
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).try_init()
 }
@@ -204,13 +213,7 @@ impl Visit for Pairs {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let mut text = value.to_string();
-        let mut cause = value.source();
-        while let Some(error) = cause {
-            let _ = write!(text, ": {error}");
-            cause = error.source();
-        }
-        self.push(field, &text);
+        self.push(field, &with_causes(value));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
@@ -218,34 +221,25 @@ impl Visit for Pairs {
     }
 }
 
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Lines {
-        fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(part)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn an_event_is_one_line_of_pairs_and_what_could_break_it_is_quoted() {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let layer = tracing_subscriber::fmt::layer()
-            .event_format(Logfmt)
-            .with_writer(move || writer.clone());
         let error = MetricsTextError::Encode(prometheus::Error::Msg("too long".into()));
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        let text = testing::logfmt(|| {
             tracing::warn!(
                 tenant = %"a\nlevel=error",
                 series = 5,
@@ -253,7 +247,6 @@ mod tests {
                 "limit hit"
             );
         });
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let (ts, rest) = text.split_once(' ').unwrap();
         assert!(ts.starts_with("ts=2") && ts.ends_with('Z'), "{ts}");
         let wanted = "level=warn caller=freehold::telemetry::tests msg=\"limit hit\" \
@@ -268,13 +261,7 @@ mod tests {
         let told = || tracing::warn!(tenant = "a", reason = "why", untold = 0_u64, "write refused");
         let json = testing::logged(told);
         let json: Vec<&str> = json[0].as_object().unwrap().keys().map(String::as_str).collect();
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let layer = tracing_subscriber::fmt::layer()
-            .event_format(Logfmt)
-            .with_writer(move || writer.clone());
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), told);
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = testing::logfmt(told);
         let pair = regex::Regex::new(r#"([a-z_]+)=(?:"[^"]*"|\S+)"#).unwrap();
         let mut logfmt: Vec<&str> = pair
             .captures_iter(&text)

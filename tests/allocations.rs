@@ -19,6 +19,7 @@ use freehold::limits::{InstanceLimits, Limits, Overrides};
 use freehold::ring::model::InstanceState;
 use freehold::ring::{Ring, RingSettings};
 use freehold::server::client_header::ClientHeader;
+use freehold::server::durations::Durations;
 use freehold::server::http::{HttpEdge, RemoteWriteSettings, ShellCalls, router};
 use freehold::server::room::Room;
 use freehold::server::seam::DistributorCalls;
@@ -210,6 +211,21 @@ fn a_gated_write_allocates_for_the_request_and_not_for_its_series() {
     let (few, many) = (push(10), push(1000));
     // Columns double as they grow.
     assert!(many <= few + 20, "{few} for ten series, {many} for a thousand");
+}
+
+#[test]
+fn measuring_a_request_allocates_nothing() {
+    let registry = prometheus::Registry::new();
+    let durations = Durations::register(&registry, ["/prometheus"]).expect("new");
+    let measure = || {
+        let asked = durations.request(&http::Method::GET, "/prometheus/api/v1/label/job/values");
+        asked.answered(http::StatusCode::OK);
+        durations.request(&http::Method::POST, "/api/v1/push").answered(http::StatusCode::OK);
+        durations.call("/cortex.Ingester/Push").expect("it ends").coded(0);
+        durations.message().coded(200);
+    };
+    assert!(allocations(measure) > 0, "its labels are new");
+    assert_eq!(allocations(measure), 0);
 }
 
 /// The HTTP edge before a distributor, as a gate has it.

@@ -43,6 +43,14 @@ pub enum TokenError {
     NoText { path: PathBuf },
 }
 
+/// Whether the token can be read, before anything is started.
+pub fn check(config: &AdminConfig) -> Result<(), TokenError> {
+    match config.bearer_token_file.as_os_str().is_empty() {
+        true => Ok(()),
+        false => read(&config.bearer_token_file).map(drop),
+    }
+}
+
 /// What is asked of those who come.
 pub struct Access {
     token: Option<Token>,

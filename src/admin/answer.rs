@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use askama::Template;
+use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, FromRequest as _, Query, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -119,6 +120,10 @@ pub(super) fn refused_to_other_site() -> Response {
 pub(super) async fn form_pairs(request: Request) -> Result<Vec<(String, String)>, Response> {
     type Pairs = Vec<(String, String)>;
     let bad = |why: String| error(400, &format!("failed to parse the form: {why}"));
+    let unread = |rejection: FormRejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => error(413, "the form is larger than this page takes"),
+        _ => bad(rejection.body_text()),
+    };
     let Query(query) =
         Query::<Pairs>::try_from_uri(request.uri()).map_err(|e| bad(e.body_text()))?;
     let is_form = request.headers().get(header::CONTENT_TYPE).is_some_and(|content_type| {
@@ -126,8 +131,7 @@ pub(super) async fn form_pairs(request: Request) -> Result<Vec<(String, String)>
     });
     let mut pairs = Pairs::new();
     if request.method() == Method::POST && is_form {
-        let Form(form) =
-            Form::<Pairs>::from_request(request, &()).await.map_err(|e| bad(e.body_text()))?;
+        let Form(form) = Form::<Pairs>::from_request(request, &()).await.map_err(unread)?;
         pairs = form;
     }
     pairs.extend(query);

@@ -107,8 +107,14 @@ impl Log {
             let (tenant, reason) = (tenant.as_str(), with_causes(error));
             let reason = LogLines::cut(&reason);
             match is_refusal {
-                true => tracing::warn!(tenant, reason, untold, "overrides refused"),
-                false => tracing::error!(tenant, reason, untold, "overrides not served"),
+                true => {
+                    let error_id = "overrides-refused";
+                    tracing::warn!(tenant, reason, untold, error_id, "overrides refused");
+                }
+                false => {
+                    let error_id = "overrides-not-written";
+                    tracing::error!(tenant, reason, untold, error_id, "overrides not served");
+                }
             }
         }
         match is_refusal {

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use crate::config::Config;
 use crate::exposition::Families;
 use crate::server::drain::Drain;
-use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, TlsError, Watched};
+use crate::tls::{self, ClientTls, RELOAD_PERIOD, ServerTls, Standing, TlsError, Watched};
 
 /// What the HTTP listener speaks, the best first.
 const HTTP_PROTOCOLS: &[&str] = &["h2", "http/1.1"];
@@ -43,11 +43,11 @@ impl Certificates {
         }
     }
 
-    /// By whose they are, and why the files in place cannot be used.
-    pub fn states(&self) -> Vec<(&'static str, Option<String>)> {
+    /// How it stands with each.
+    pub fn standings(&self) -> Vec<Standing> {
         let listeners = self.http.iter().chain(&self.grpc).chain(&self.admin);
-        let listeners = listeners.map(|listener| (listener.name(), listener.failure()));
-        listeners.chain(self.upstream.iter().map(|one| (one.name(), one.failure()))).collect()
+        let listeners = listeners.map(|listener| listener.standing());
+        listeners.chain(self.upstream.iter().map(|caller| caller.standing())).collect()
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

@@ -281,8 +281,11 @@ impl Gathered {
             });
         }
         let certificates = certificates.clone();
-        if !certificates.states().is_empty() {
-            self.of_process(move |_| roles::certificates("Certificates", &certificates.states()));
+        if !certificates.standings().is_empty() {
+            self.of_process(move |now| {
+                let now_s = now.unix_ms / 1000;
+                roles::certificates("Certificates", &certificates.standings(), now_s).at("/metrics")
+            });
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::task::JoinSet;
@@ -10,9 +11,10 @@ use tokio::task::JoinSet;
 use super::AppError;
 use super::certificates::Certificates;
 use super::overview::Gathered;
+use super::traces;
 use crate::admin;
 use crate::admin::Site;
-use crate::admin::access::Access;
+use crate::admin::access::{self, Access};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::distributor::Distributor;
@@ -22,8 +24,8 @@ use crate::limits::Overrides;
 use crate::server::drain::Drain;
 use crate::server::http::{self, ShellCalls};
 use crate::server::listen::Listener;
+use crate::server::shares::Sharing;
 use crate::server::status::http_error;
-use crate::trail::Tracer;
 use crate::units::Millis;
 
 /// Connections of operators, their browsers and scripts.
@@ -31,6 +33,11 @@ const CONNECTIONS_MAX: usize = 64;
 /// How long a place of these may be held without a request: three times what a page takes to ask
 /// again by itself. So connections that come to nothing keep an operator waiting no longer.
 const IDLE_MAX: Millis = Millis::from_secs(15);
+/// How the places are shared: half of them may be one address's, behind which there may be all
+/// operators of a site, and a connection is a minute old at the most, so that one that sends now
+/// and then does not keep its place for good. A page is come by anew without being noticed.
+const SHARING: Sharing =
+    Sharing { of_one_address: CONNECTIONS_MAX / 2, age_max: Duration::from_secs(60) };
 
 /// Pages as they are put together.
 pub(super) struct Pages {
@@ -97,8 +104,13 @@ pub(super) async fn listen(
     certificates: &Certificates,
 ) -> Result<Option<Listener>, AppError> {
     let Some(address) = config.admin.address()? else { return Ok(None) };
+    // Before anything is joined: a file that is missing is told at once.
+    access::check(&config.admin)?;
     match Listener::bind(address, CONNECTIONS_MAX).await {
-        Ok(listener) => Ok(Some(listener.with_tls(certificates.admin.clone()))),
+        Ok(listener) => {
+            let listener = listener.with_sharing(SHARING);
+            Ok(Some(listener.with_tls(certificates.admin.clone())))
+        }
         Err(error)
             if config.admin.is_default_address() && error.kind() == io::ErrorKind::AddrInUse =>
         {
@@ -146,11 +158,11 @@ pub(super) fn serve(
             .merge(http::shell_router(shell.clone()))
             .fallback(async || http_error(404, "404 page not found"));
         let router = Access::new(&config.admin, pages.admin_site, clock)?.before(router);
-        // What operators look at is not traced.
+        let trails = traces::of_operators(config);
         let mut config = Config::clone(config);
         let idle = &mut config.server.http_server_idle_timeout;
         *idle = (*idle).min(IDLE_MAX);
-        super::serve_http(&Arc::new(config), listener, router, Tracer::default(), drain, tasks);
+        super::serve_http(&Arc::new(config), listener, router, trails, drain, tasks);
     }
     Ok(pages.http)
 }

@@ -19,8 +19,8 @@ use super::member::{Joining, Member};
 use super::pages::{self, Pages};
 use super::readiness::ring_note;
 use super::{
-    AppError, budgets, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads,
-    traces,
+    AppError, budgets, durations, edges, front_door, listen, room, serve_grpc, serve_http,
+    start_reloads, traces,
 };
 use crate::admin;
 use crate::admin::clients::ClientsSource;
@@ -161,19 +161,22 @@ impl QueryGate {
             remote_write: edges::remote_write(&config),
             room: room.clone(),
         };
+        let durations = durations(&config, &registry)?;
         if let (Some((_, listener)), Some(budgets)) = (grpc_listener, &budgets) {
             let health = HealthSwitch::new().await;
             health.set_serving(true).await;
             let settings = edges::gate_grpc_settings(&config, &room);
             let grpc_edge = GrpcEdge::new(settings, None, Work::Inline, &health, drain.clone());
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
+            let grpc_edge = grpc_edge.with_durations(durations.clone());
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
         let door = front_door::start(&config, clock, &registry, &mut pages, &mut tasks, &drain)?;
         let served = pages::Served { listener: admin_listener, shell: &edge.shell, clock };
         let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
         let router = front_door::before(http::router(edge, pages), door);
-        serve_http(&config, listener, router, tracer, &drain, &mut tasks);
+        let trails = traces::over_http(&config, tracer, durations);
+        serve_http(&config, listener, router, trails, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             pages = admin_address.map(tracing::field::display),

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::exposition::{AtScrape, Families};
 use crate::ring::lifecycler;
 use crate::server::drain::Drain;
+use crate::server::durations::Durations;
 use crate::server::front_door::Routes;
 use crate::server::trails::Trails;
 use crate::tls::{self, RELOAD_PERIOD};
@@ -75,6 +76,11 @@ pub(super) fn start(
 }
 
 /// The trails of requests over HTTP.
-pub(super) fn over_http(config: &Config, tracer: Tracer) -> Trails {
-    Trails::new(tracer, Routes::new(config.frontend.prefixes()))
+pub(super) fn over_http(config: &Config, tracer: Tracer, durations: Durations) -> Trails {
+    Trails::new(tracer, Routes::new(config.frontend.prefixes())).with_durations(durations)
+}
+
+/// The trails of operators' requests, which are neither traced nor measured.
+pub(super) fn of_operators(config: &Config) -> Trails {
+    Trails::new(Tracer::default(), Routes::new(config.frontend.prefixes()))
 }

@@ -18,7 +18,8 @@ use super::member::{Joining, Member};
 use super::pages::{self, Pages};
 use super::readiness::ring_note;
 use super::{
-    AppError, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads, traces,
+    AppError, durations, edges, front_door, listen, room, serve_grpc, serve_http, start_reloads,
+    traces,
 };
 use crate::admin;
 use crate::clients::peers::Budgets;
@@ -155,19 +156,22 @@ impl WriteGate {
             remote_write: edges::remote_write(&config),
             room,
         };
+        let durations = durations(&config, &registry)?;
         if let (Some(listener), Some(budgets)) = (grpc_listener, &budgets) {
             let health = HealthSwitch::new().await;
             health.set_serving(true).await;
             let settings = edges::gate_grpc_settings(&config, &edge.room);
             let grpc_edge = GrpcEdge::new(settings, None, Work::Inline, &health, drain.clone());
             let grpc_edge = grpc_edge.with_budgets(BudgetCalls::of(std::slice::from_ref(budgets)));
+            let grpc_edge = grpc_edge.with_durations(durations.clone());
             serve_grpc(&config, listener, grpc_edge, &drain, &mut tasks);
         }
         let door = front_door::start(&config, clock, &registry, &mut pages, &mut tasks, &drain)?;
         let served = pages::Served { listener: admin_listener, shell: &edge.shell, clock };
         let pages = pages::serve(pages, served, &config, &drain, &mut tasks)?;
         let router = front_door::before(http::router(edge, pages), door);
-        serve_http(&config, listener, router, tracer, &drain, &mut tasks);
+        let trails = traces::over_http(&config, tracer, durations);
+        serve_http(&config, listener, router, trails, &drain, &mut tasks);
         tracing::info!(
             target_services = %String::from(config.target), http = %http_address,
             // Where other gates ask for budgets; not there where none are shared.

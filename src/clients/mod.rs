@@ -27,6 +27,6 @@ mod recent;
 
 pub use gate::{Cause, Charge, Decision, Gate, GateCounts, GateSettings, Outcome, Refusal};
 pub use key::{Gates, Key, KeyHasher, Kind, OwnedKey, TRIES_PER_QUERY};
-pub use owner::{AccountView, Terms};
+pub use owner::{AccountView, REFUSED_MAX, Terms};
 pub use peers::Budgets;
 pub use placement::OwnerMap;

@@ -147,4 +147,15 @@ mod tests {
         }
         assert!(told(None).iter().all(|line| line.get("client").is_none()));
     }
+
+    #[test]
+    fn a_refusal_that_the_docs_list_is_told_by_its_id() {
+        let tenant = TenantId::parse("a").expect("a tenant");
+        let trail = Trail::default();
+        let sender = Sender { tenant: &tenant, client: None, trail: &trail };
+        let text = "ingestion rate limit (5) exceeded while adding 8 samples and 0 metadata";
+        let refusal = Refusal { kind: Kind::Rate, sender, reason: "rate_limited", text };
+        let lines = logged(|| RefusalLog::default().tell(refusal, at(9)));
+        assert_eq!(lines[0]["error_id"], "tenant-rate", "{lines:?}");
+    }
 }

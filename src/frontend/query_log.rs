@@ -124,5 +124,11 @@ mod tests {
         let of = |reason: &str| lines.iter().filter(|line| line["reason"] == reason).count();
         assert_eq!((of("one"), of("other")), (10, 1));
         assert!(lines.iter().all(|line| line["request_id"] == "r-1"), "{lines:?}");
+        assert!(lines.iter().all(|line| line.get("error_id").is_none()), "{lines:?}");
+        let text = "query rate limit of client c of tenant a exceeded: 5 queries per second over all \
+                    query gates (burst: 7), please query less often or contact administrator to \
+                    raise it";
+        let lines = logged(|| log.refused(line, "third", text, 1_000_000_000));
+        assert_eq!(lines[0]["error_id"], "client-queries", "{lines:?}");
     }
 }

@@ -13,13 +13,14 @@ use crate::config::{LoadArgs, LoadTo};
 use crate::query::{InstanceError, read_bearer};
 use crate::ring::config::address::{Address, AddressError, Scheme};
 use crate::server::tenancy::TENANT_HEADER;
+use crate::tls::TlsError;
 use crate::units::Millis;
 use crate::upstream::config::UpstreamConfig;
 use crate::upstream::distributor::config::HttpUpstreamConfig;
 use crate::upstream::distributor::{
     Answer, HttpUpstream, HttpUpstreamError, HttpUpstreamStartError, Passed,
 };
-use crate::upstream::{AskError, Upstream, UpstreamStartError};
+use crate::upstream::{AskError, Upstream, UpstreamError, UpstreamStartError};
 
 /// Where remote writes go unless the URL says otherwise.
 const PUSH_PATH: &str = "/api/v1/push";
@@ -36,10 +37,35 @@ pub enum TargetError {
     Address(#[from] AddressError),
     #[error(transparent)]
     Bearer(#[from] InstanceError),
+    #[error(
+        "--address names a query without a path; give host:port, or a URL such as http://host:port/api/v1/push"
+    )]
+    Query,
+    #[error("cannot prepare TLS to it")]
+    Tls(#[source] TlsError),
     #[error("there is no way to it")]
-    Http(#[from] HttpUpstreamStartError),
+    Http(#[source] HttpUpstreamStartError),
     #[error("there is no way to it")]
-    Grpc(#[from] UpstreamStartError),
+    Grpc(#[source] UpstreamStartError),
+}
+
+impl From<HttpUpstreamStartError> for TargetError {
+    /// The pool's words for TLS are about a distributor.
+    fn from(error: HttpUpstreamStartError) -> Self {
+        match error {
+            HttpUpstreamStartError::Tls(source) => Self::Tls(source),
+            other => Self::Http(other),
+        }
+    }
+}
+
+impl From<UpstreamStartError> for TargetError {
+    fn from(error: UpstreamStartError) -> Self {
+        match error {
+            UpstreamStartError::Tls(source) => Self::Tls(source),
+            other => Self::Grpc(other),
+        }
+    }
 }
 
 pub struct Target {
@@ -61,6 +87,9 @@ impl Target {
             true => Address::parse_url(text)?,
             false => Address::parse(text)?,
         };
+        if address.path.starts_with("/?") {
+            return Err(TargetError::Query);
+        }
         let mut headers = HeaderMap::new();
         if let Some(path) = &args.asked.bearer_token_file {
             headers.insert(header::AUTHORIZATION, read_bearer(path)?);
@@ -107,7 +136,7 @@ impl Target {
                     Err(AskError::Status { code, message }) => {
                         Outcome::Refused { status: code, text: message }
                     }
-                    Err(error) => Outcome::Unanswered { text: error.to_string() },
+                    Err(error) => Outcome::Unanswered { text: grpc_text(error, *timeout) },
                 }
             }
         }
@@ -162,19 +191,81 @@ fn http_outcome(answer: Result<Answer, HttpUpstreamError>) -> Outcome {
             status: i32::from(answer.status.as_u16()),
             text: String::from_utf8_lossy(&answer.body).into_owned(),
         },
-        // The texts of the pool speak of a gate and its distributor.
-        Err(HttpUpstreamError::Unreachable { cause, .. }) => {
-            Outcome::Unanswered { text: format!("cannot be reached: {cause}") }
+        Err(error) => Outcome::Unanswered { text: http_text(error) },
+    }
+}
+
+/// The texts of the pools speak of a gate and its distributor, or of a sidecar and its upstream;
+/// here there is whoever is tried, whose address stands above.
+fn http_text(error: HttpUpstreamError) -> String {
+    match error {
+        HttpUpstreamError::Unreachable { cause, .. } => format!("cannot be reached: {cause}"),
+        HttpUpstreamError::Down { .. } => "could not be reached a moment ago".to_owned(),
+        HttpUpstreamError::Full { bound, .. } => format!("not sent, too much under way: {bound}"),
+        HttpUpstreamError::DeadlineExceeded { timeout } => format!("no answer within {timeout:?}"),
+        HttpUpstreamError::Broken { cause } => format!("broke off: {cause}"),
+        HttpUpstreamError::AnswerTooLarge => "the answer is too long to be read".to_owned(),
+        HttpUpstreamError::Unsendable => "the path or a header cannot be sent".to_owned(),
+    }
+}
+
+fn grpc_text(error: AskError, timeout: Duration) -> String {
+    match error {
+        AskError::Upstream(error) => match error {
+            UpstreamError::Unreachable { cause, .. } => format!("cannot be reached: {cause}"),
+            UpstreamError::Busy { .. } => "takes no further call on its connections".to_owned(),
+            UpstreamError::Full { bound, max, .. } => {
+                format!("not sent, too much under way: {bound} of {max}")
+            }
+            UpstreamError::DeadlineExceeded { .. } => format!("no answer within {timeout:?}"),
+            UpstreamError::Reset { reason, .. } => format!("reset the call: {reason}"),
+            UpstreamError::Broken { cause, .. } => format!("broke off: {cause}"),
+            UpstreamError::AnswerTooLarge { .. } => "the answer is too long to be read".to_owned(),
+            UpstreamError::BrokenOff { .. } => "the call was given up here".to_owned(),
+        },
+        AskError::Status { code, message } => format!("status {code}: {message}"),
+        AskError::NoStatus => "the answer has no status".to_owned(),
+        AskError::TooLarge { .. } => "the answer is too long to be read".to_owned(),
+        AskError::Garbled { what } => format!("the answer is garbled: {what}"),
+        AskError::Decode(cause) => format!("the answer cannot be read: {cause}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_is_tried_is_called_neither_an_upstream_nor_a_distributor() {
+        let (address, cause): (Arc<str>, Arc<str>) = ("h:1".into(), "connection refused".into());
+        let wait = Duration::from_secs(1);
+        let of_grpc = [
+            UpstreamError::Unreachable { address: address.clone(), cause: cause.clone() },
+            UpstreamError::Busy { address: address.clone() },
+            UpstreamError::DeadlineExceeded { address: address.clone() },
+            UpstreamError::Reset { address: address.clone(), reason: h2::Reason::CANCEL },
+            UpstreamError::Broken { address: address.clone(), cause },
+            UpstreamError::AnswerTooLarge { address: address.clone(), bytes_max: 1 },
+            UpstreamError::BrokenOff { address },
+        ];
+        let of_grpc = of_grpc.map(|error| grpc_text(AskError::Upstream(error), wait));
+        let of_http = [
+            HttpUpstreamError::Unreachable { cause: "connection refused".to_owned(), wait },
+            HttpUpstreamError::Down { wait },
+            HttpUpstreamError::Full { bound: "requests", wait },
+            HttpUpstreamError::DeadlineExceeded { timeout: wait },
+            HttpUpstreamError::Broken { cause: "reset".to_owned() },
+            HttpUpstreamError::AnswerTooLarge,
+            HttpUpstreamError::Unsendable,
+        ];
+        let of_http = of_http.map(http_text);
+        assert_eq!(of_grpc[0], "cannot be reached: connection refused");
+        assert_eq!(of_http[0], of_grpc[0]);
+        for text in of_grpc.iter().chain(&of_http) {
+            assert!(!text.contains("upstream") && !text.contains("distributor"), "{text}");
         }
-        Err(HttpUpstreamError::Down { .. }) => {
-            Outcome::Unanswered { text: "could not be reached a moment ago".to_owned() }
-        }
-        Err(HttpUpstreamError::DeadlineExceeded { timeout }) => {
-            Outcome::Unanswered { text: format!("no answer within {timeout:?}") }
-        }
-        Err(HttpUpstreamError::Broken { cause }) => {
-            Outcome::Unanswered { text: format!("broke off: {cause}") }
-        }
-        Err(error) => Outcome::Unanswered { text: error.to_string() },
+        assert_eq!(grpc_text(AskError::NoStatus, wait), "the answer has no status");
     }
 }

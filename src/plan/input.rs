@@ -350,7 +350,11 @@ fn server(from: &str, tls_ca: &Path) -> Result<Option<PageServer>, InputError> {
 /// Who serves no such page is told whom to ask.
 fn page_error(page: PageError, hint: &'static str) -> InputError {
     match page {
-        PageError::Status { status: 404, .. } => InputError::NoPage { page, hint },
+        // That there is no page is said already.
+        PageError::Status { origin, path, status: 404, .. } => {
+            let page = PageError::Status { origin, path, status: 404, said: String::new() };
+            InputError::NoPage { page, hint }
+        }
         page => page.into(),
     }
 }

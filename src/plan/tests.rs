@@ -390,7 +390,8 @@ fn a_running_instance_is_asked_for_all_pages_of_its_tenants() {
 
 #[test]
 fn who_counts_no_series_is_named_together_with_who_does() {
-    let (gate, server) = serve("404 Not Found", vec![("/tenants?page=1", String::new())]);
+    let no_page = "404 page not found\n".to_owned();
+    let (gate, server) = serve("404 Not Found", vec![("/tenants?page=1", no_page)]);
     let bench = Bench::new(3, &[], 64).with(&["--to=4"]);
     let error = bench.text(&gate).expect_err("no counts there");
     server.join().expect("it was asked");
@@ -402,6 +403,22 @@ fn who_counts_no_series_is_named_together_with_who_does() {
     let error = bench.with(&[&format!("--ring={gate}")]).text("a,1").expect_err("no ring there");
     server.join().expect("it was asked");
     assert!(error.starts_with(&format!("{gate}/ring answers 404; --ring ")), "{error}");
+}
+
+#[test]
+fn what_a_page_that_refuses_has_said_is_passed_on_as_one_line_without_controls() {
+    let said = "come by an address\u{1b}[2J or as localhost\nand more\n".to_owned();
+    let (listener, server) = serve("403 Forbidden", vec![("/tenants?page=1", said)]);
+    let bench = Bench::new(3, &[], 64).with(&["--to=4"]);
+    let error = bench.text(&listener).expect_err("it refuses");
+    server.join().expect("it was asked");
+    let page = format!("{listener}/tenants?page=1 answers 403");
+    assert!(error.contains(&format!("{page}: come by an address[2J or as localhost")), "{error}");
+    assert!(!error.contains("and more") && !error.contains('\u{1b}'), "{error}");
+    let (listener, server) = serve("403 Forbidden", vec![("/tenants?page=1", String::new())]);
+    let error = bench.text(&listener).expect_err("it refuses");
+    server.join().expect("it was asked");
+    assert!(error.contains("answers 403") && !error.contains("403:"), "{error}");
 }
 
 #[test]

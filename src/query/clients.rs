@@ -167,7 +167,7 @@ fn print_top(page: &ClientsPage, screen: &Screen) -> String {
     let rows: Vec<_> = page.tenant_budget.iter().chain(&page.clients).collect();
     print_rows(&mut out, &rows, screen);
     if page.limit.is_some() && page.clients.is_empty() {
-        out.push_str("no client owes anything\n");
+        out.push_str("no client owes anything, and none was refused in the last five minutes\n");
     }
     out
 }
@@ -202,7 +202,8 @@ fn print_notes(out: &mut String, notes: &[String]) {
 }
 
 fn print_rows(out: &mut String, rows: &[&Row], screen: &Screen) {
-    let others = ["credit", "burst", "rate", "owner", "leased", "leases"].map(Column::word);
+    let others =
+        ["credit", "burst", "rate", "owner", "leased", "leases", "refused"].map(Column::word);
     let mut table = Table::new(std::iter::once(Column::text("client")).chain(others));
     for row in rows {
         let client = if row.client.is_empty() { "(the tenant itself)" } else { &row.client };
@@ -218,6 +219,7 @@ fn print_rows(out: &mut String, rows: &[&Row], screen: &Screen) {
             Cell::from(&row.owner),
             Cell::from(row.leased.to_string()),
             Cell::from(row.leases.to_string()),
+            Cell::from(row.refused_ago()),
         ]);
     }
     table.print(out, screen);
@@ -229,7 +231,9 @@ mod tests {
 
     fn row(client: &str, credit: f64) -> Row {
         let owner = "gate-1".to_owned();
-        Row { client: client.to_owned(), credit, burst: 20, rate: 2.5, owner, leased: 4, leases: 1 }
+        let refused_seconds_ago = (credit < 1.0).then_some(130);
+        let (client, burst, rate) = (client.to_owned(), 20, 2.5);
+        Row { client, credit, burst, rate, owner, leased: 4, leases: 1, refused_seconds_ago }
     }
 
     #[test]
@@ -248,9 +252,9 @@ mod tests {
         let expect = "\
 a note
 no answer from gate-2 gate-3: what they own is missing
-  client               credit  burst  rate  owner   leased  leases
+  client               credit  burst  rate  owner   leased  leases  refused
   (the tenant itself)  20.0    20     2.5   gate-1  4       1
-  CN=a b               0.2     20     2.5   gate-1  4       1
+  CN=a b               0.2     20     2.5   gate-1  4       1       2 min 10 s ago
 ";
         assert_eq!(print_top(&page, &Screen::FILE), expect);
     }

@@ -29,6 +29,11 @@ pub enum InstanceError {
     Body { addr: String, bytes_max: usize },
     #[error("{addr} is no host and port, and no URL")]
     Address { addr: String },
+    #[error(
+        "{addr} has a query; --address takes host:port, or http://host:port or https://host:port, \
+         with or without a path"
+    )]
+    Query { addr: String },
     #[error("{addr} did not answer within {patience:?}")]
     TooSlow { addr: String, patience: Duration },
     #[error("cannot read the bearer token from {}", path.display())]
@@ -56,6 +61,9 @@ impl Instance {
             PageError::Address(_) => InstanceError::Address { addr: addr() },
             source => InstanceError::Page { addr: addr(), source },
         })?;
+        if server.path().contains('?') {
+            return Err(InstanceError::Query { addr: addr() });
+        }
         let bearer = bearer_token_file.as_ref().map(read_bearer).transpose()?;
         Ok(Self { server, address: addr(), bearer })
     }
@@ -168,6 +176,12 @@ mod tests {
             let asked = AskedArgs { address: address.to_owned(), ..AskedArgs::default() };
             let error = Instance::new(&asked).err().expect(address);
             assert!(matches!(error, InstanceError::Address { .. }), "{error}");
+        }
+        for address in ["http://h/?a=b", "http://h?a=b", "https://h:1/ring?a"] {
+            let asked = AskedArgs { address: address.to_owned(), ..AskedArgs::default() };
+            let error = Instance::new(&asked).err().expect(address);
+            let text = error.to_string();
+            assert!(text.contains("has a query; --address takes host:port, or http"), "{text}");
         }
     }
 }

@@ -165,7 +165,7 @@ impl Asked {
     async fn forget(&self, instance: &str) -> Result<(), RingError> {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("forget", instance);
-        let path = self.path().split('?').next().unwrap_or("/ring");
+        let path = self.path();
         let mut request = Request::post(path)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(header::ACCEPT, "application/json");

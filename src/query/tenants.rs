@@ -125,8 +125,7 @@ async fn fetch(
         .append_pair("sort", &args.sort)
         .append_pair("page", &page.to_string())
         .finish();
-    let path = instance.path_or("/tenants").split('?').next().unwrap_or("/tenants");
-    let path = format!("{path}?{query}");
+    let path = format!("{}?{query}", instance.path_or("/tenants"));
     let request = Request::get(&path).header(header::ACCEPT, "application/json");
     let request = request.body(Full::default()).map_err(|_| TenantsError::Path { path })?;
     let (head, body) = instance.ask(request, PAGE_BYTES_MAX, PATIENCE).await?.into_parts();

@@ -15,10 +15,11 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
+use super::shares::{Share, Shares, Sharing};
 use crate::clock::Clock;
 use crate::ratelimit::LogLines;
 use crate::tls::{PeerCertificate, ServerTls};
@@ -34,6 +35,8 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub struct Listener {
     socket: TcpListener,
     places: Option<Arc<Semaphore>>,
+    /// How they are shared, where they are few.
+    shares: Option<Shares>,
     tls: Option<Arc<ServerTls>>,
     clock: Clock,
     /// Locked for a look at a bucket.
@@ -47,7 +50,10 @@ pub struct Connection {
     /// What was read to see what it is, and is read again.
     unread: Bytes,
     stall: Option<Stall>,
+    /// When it has had its time.
+    ends_at: Option<Instant>,
     _place: Option<OwnedSemaphorePermit>,
+    _share: Option<Share>,
 }
 
 /// How long the peer has taken nothing.
@@ -74,7 +80,12 @@ impl Listener {
         let socket = TcpListener::bind(address).await?;
         let places = (connections_max > 0).then(|| Arc::new(Semaphore::new(connections_max)));
         let (clock, failures) = (Clock::start(), Mutex::default());
-        Ok(Self { socket, places, tls: None, clock, failures })
+        Ok(Self { socket, places, shares: None, tls: None, clock, failures })
+    }
+
+    /// Shares the places among those who come.
+    pub fn with_sharing(self, sharing: Sharing) -> Self {
+        Self { shares: Some(Shares::new(sharing)), ..self }
     }
 
     /// Speaks TLS with these certificates, or plainly without.
@@ -101,13 +112,21 @@ impl Listener {
                         tracing::debug!(%error, "connection was closed before it was served");
                         continue;
                     }
+                    let share = self.shares.as_ref().map(|shares| shares.take(peer.ip()));
+                    if matches!(share, Some(None)) {
+                        self.tell_crowding(peer);
+                        continue;
+                    }
+                    let age_max = self.shares.as_ref().map(Shares::age_max);
                     return Connection {
                         // As it was then: a peer that has gone meanwhile has none any more.
                         peer,
                         wire: self.wire(stream),
                         unread: Bytes::new(),
                         stall: None,
+                        ends_at: age_max.map(|age_max| Instant::now() + age_max),
                         _place: place,
+                        _share: share.flatten(),
                     };
                 }
                 Err(error) => {
@@ -120,12 +139,21 @@ impl Listener {
 
     /// As a rule all file descriptors are used up, and stay so for a while.
     fn tell(&self, error: &io::Error) {
-        let mut lines = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = lines.take(self.clock.steady_ns());
-        drop(lines);
-        if let Some(untold) = taken {
+        if let Some(untold) = self.may_tell() {
             tracing::warn!(%error, untold, "cannot accept a connection");
         }
+    }
+
+    fn tell_crowding(&self, peer: SocketAddr) {
+        if let Some(untold) = self.may_tell() {
+            tracing::warn!(%peer, untold, "a connection of an address that has its part is closed");
+        }
+    }
+
+    /// Takes a line, and gives the number of those that were not told before it.
+    fn may_tell(&self) -> Option<u64> {
+        let mut lines = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.take(self.clock.steady_ns())
     }
 
     fn wire(&self, stream: TcpStream) -> Wire {
@@ -147,6 +175,17 @@ impl Connection {
         let Wire::Tls(stream) = &self.wire else { return None };
         let (_, session) = stream.get_ref();
         session.peer_certificates()?.first().map(PeerCertificate::of)
+    }
+
+    /// Until it has had its time, which may be never.
+    pub fn aged(&self) -> impl Future<Output = ()> + Send + use<> {
+        let ends_at = self.ends_at;
+        async move {
+            match ends_at {
+                Some(ends_at) => sleep_until(ends_at).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Gives back the first bytes; they are read again.

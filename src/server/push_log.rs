@@ -204,8 +204,17 @@ mod tests {
         };
         let lines = told("429");
         assert_eq!((&lines[0]["code"], &lines[0]["error"]), (&429.into(), &"too many".into()));
+        assert_eq!(lines[0].get("error_id"), None);
         assert!(told("0").is_empty());
         assert!(logged(|| log_once(&Ok(Response::new(())))).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_that_the_docs_list_is_told_by_its_id() {
+        let text = "user=a: per-user series limit of 5 exceeded, ask (local limit: 0 global \
+                    limit: 5 actual local limit: 5)";
+        let lines = logged(|| log_once(&refusal(text)));
+        assert_eq!(lines[0]["error_id"], "series-limit-tenant", "{lines:?}");
     }
 
     #[test]

@@ -3,13 +3,16 @@
 //! Over HTTP a request without a name gets one, and every answer says it. A call over gRPC is one
 //! part of the cluster's to another: it keeps the name that it came with, and gets none.
 //!
-//! What is read of a request here are its headers alone, so nothing is spent on bodies.
+//! What is read of a request here are its headers alone, so nothing is spent on bodies. How long
+//! it took is measured here too, where anybody wants to know, since no request comes by elsewhere.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 
+use super::durations::{Durations, Timed};
 use super::front_door::Routes;
 use super::status::GrpcStatus;
 use crate::front_door::RouteClass;
+use crate::tenant::TenantId;
 use crate::trail::{Context, REQUEST_ID_HEADER, RequestId, Span, Tracer, Trail};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(REQUEST_ID_HEADER);
@@ -25,26 +28,35 @@ const CORTEX_REQUEST_ID: &str = "x-cortex-request-id";
 pub struct Trails {
     tracer: Tracer,
     routes: Routes,
+    durations: Option<Durations>,
 }
 
 /// A request that has come in. Dropped before it left, its sender has gone.
 pub struct Entered {
     named: Option<HeaderValue>,
     span: Span,
+    timed: Option<Timed>,
     has_left: bool,
 }
 
 impl Trails {
     pub fn new(tracer: Tracer, routes: Routes) -> Self {
-        Self { tracer, routes }
+        Self { tracer, routes, durations: None }
+    }
+
+    /// Measures all requests, probes and scrapes among them.
+    pub fn with_durations(self, durations: Durations) -> Self {
+        Self { durations: Some(durations), ..self }
     }
 
     /// Names a request and begins its span; handlers find the trail among its extensions. Probes
     /// and scrapes get neither, pages a name only.
     pub fn enter<B>(&self, request: &mut Request<B>) -> Entered {
         let path = request.uri().path();
+        let durations = self.durations.as_ref();
+        let timed = durations.map(|durations| durations.request(request.method(), path));
         let span = match self.routes.class(path) {
-            None => return Entered { named: None, span: Span::default(), has_left: true },
+            None => return Entered { named: None, span: Span::default(), timed, has_left: true },
             Some(RouteClass::Admin) => Span::default(),
             Some(RouteClass::Write) => self.begin("write", request),
             Some(RouteClass::Query) => self.begin("query", request),
@@ -65,7 +77,7 @@ impl Trails {
         span.text("freehold.request_id", id.as_str());
         let trail = Trail { request_id: Some(id), span: span.clone() };
         request.extensions_mut().insert(trail);
-        Entered { named, span, has_left: false }
+        Entered { named, span, timed, has_left: false }
     }
 
     fn begin<B>(&self, name: &'static str, request: &Request<B>) -> Span {
@@ -85,6 +97,9 @@ impl Entered {
     /// The head of the answer is there: it says the request's name, and the span ends.
     pub fn leave<B>(mut self, response: &mut Response<B>) {
         self.has_left = true;
+        if let Some(timed) = self.timed.take() {
+            timed.answered(response.status());
+        }
         if let Some(named) = self.named.take() {
             response.headers_mut().insert(REQUEST_ID, named);
         }
@@ -121,6 +136,42 @@ pub fn begin_call(tracer: Option<&Tracer>, path: &str, headers: &HeaderMap) -> S
         }
     }
     span
+}
+
+/// Spans over the messages of a push stream, joined to the one who has opened it.
+pub struct StreamTrail {
+    tracer: Tracer,
+    caller: Option<Context>,
+}
+
+impl StreamTrail {
+    /// `None` where nobody traces.
+    pub fn open(tracer: Option<&Tracer>, headers: &HeaderMap) -> Option<Self> {
+        let tracer = tracer.filter(|tracer| tracer.is_on())?.clone();
+        Some(Self { tracer, caller: Context::read(first_of(headers)) })
+    }
+
+    /// The span over a message that has come.
+    pub fn message(&self, tenant: &TenantId, bytes: usize) -> Span {
+        let span = self.tracer.begin_message("message", self.caller.as_ref());
+        if span.is_recorded() {
+            span.text("rpc.system", "grpc");
+            span.text("rpc.method", "PushStream");
+            span.text("freehold.tenant", tenant.as_str());
+            span.count("rpc.message.size", bytes as u64);
+        }
+        span
+    }
+}
+
+/// Notes what a message of a push stream was answered: a status of HTTP's, and a text.
+pub fn end_message(span: &Span, code: i32, text: &str) {
+    if span.is_recorded() {
+        span.count("http.response.status_code", u64::try_from(code).unwrap_or(0));
+        if !(200..300).contains(&code) {
+            span.fail(text);
+        }
+    }
 }
 
 /// Notes how a call over gRPC ended, as far as its head says.

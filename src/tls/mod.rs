@@ -22,7 +22,7 @@ pub use client::{ClientTls, ClientTlsConfig, client};
 pub use server::{
     ClientAuth, MinVersion, ServerTls, ServerTlsConfig, ServerTlsConfigError, server,
 };
-pub use watched::{RELOAD_PERIOD, Watched};
+pub use watched::{RELOAD_PERIOD, Standing, Watched};
 
 /// Which certificate a client has shown: the first bytes of its SHA-256, in hex. Enough to tell
 /// operators apart, and what `openssl x509 -fingerprint -sha256` begins with.

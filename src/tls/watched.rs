@@ -33,6 +33,17 @@ pub struct Watched<T> {
     state: Mutex<State>,
 }
 
+/// How it stands with one side's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whose it is: `server_grpc`.
+    pub name: &'static str,
+    /// Why the files in place cannot be used, while they cannot; what was read before stays.
+    pub failure: Option<String>,
+    /// When it ends, in seconds since 1970, where one is shown to others and that can be read.
+    pub expires_s: Option<i64>,
+}
+
 struct State {
     /// Of the contents that `current` was built from.
     digest: u128,
@@ -117,14 +128,9 @@ impl<T: Send + Sync + 'static> Watched<T> {
         }
     }
 
-    /// Which one this is: `server_grpc`.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Why the files in place cannot be used, while they cannot; what was read before stays.
-    pub fn failure(&self) -> Option<String> {
-        self.state.lock().expect("no panic under this lock").failure.clone()
+    pub fn standing(&self) -> Standing {
+        let state = self.state.lock().expect("no panic under this lock");
+        Standing { name: self.name, failure: state.failure.clone(), expires_s: state.expires_s }
     }
 
     pub fn read_metrics(&self, families: &mut Families) {

@@ -175,6 +175,27 @@ impl Tracer {
             false => Span(State::Told(Arc::new(came))),
         }
     }
+
+    /// The span over one message of a stream that `caller` has opened.
+    ///
+    /// A stream goes on for days with thousands of messages a second, and its opener has decided
+    /// once. So of the messages of a recorded one as large a part is recorded as of traces that
+    /// begin here, and of a stream without a trace that part begins traces of its own.
+    pub fn begin_message(&self, name: &'static str, caller: Option<&Context>) -> Span {
+        let Some(tracer) = &self.0 else { return Span::default() };
+        let (from, parent) = match caller {
+            None => (tracer.first_context(), None),
+            Some(caller) if tracer.sampling.picks(random_trace()) => {
+                (caller.clone(), Some(caller.span))
+            }
+            Some(_) => return Span::default(),
+        };
+        match from.is_sampled {
+            true => tracer.open(Kind::Server, name, from, parent),
+            // Messages carry no headers, so there is nobody to tell.
+            false => Span::default(),
+        }
+    }
 }
 
 impl Inner {

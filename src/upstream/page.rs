@@ -19,6 +19,9 @@ use super::wire::Wire;
 use crate::ring::config::address::{Address, AddressError, Scheme};
 use crate::tls::{self, ClientTls, ClientTlsConfig, TlsError};
 
+/// Longest line of an answer that an error repeats, in bytes.
+const SAID_BYTES_MAX: usize = 256;
+
 /// What a page may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct PageBounds {
@@ -59,8 +62,9 @@ pub enum PageError {
     Http { origin: String, source: hyper::Error },
     #[error("{path} is no path")]
     Path { path: String },
-    #[error("{origin}{path} answers {status}")]
-    Status { origin: String, path: String, status: u16 },
+    /// `said` is the answer's first line, empty where it has none.
+    #[error("{origin}{path} answers {status}{}{said}", if said.is_empty() { "" } else { ": " })]
+    Status { origin: String, path: String, status: u16, said: String },
     #[error("the answer of {origin}{path} broke off or has more than {bytes_max} bytes")]
     Body { origin: String, path: String, bytes_max: usize },
     #[error("{origin}{path} has not answered within {deadline:?}")]
@@ -119,6 +123,7 @@ impl PageServer {
                 origin: self.origin.clone(),
                 path: path.to_owned(),
                 status: status.as_u16(),
+                said: first_line(answer.body()),
             }),
         }
     }
@@ -190,4 +195,12 @@ impl Tls {
             .map_err(|_| PageError::ServerName { origin: origin() })?;
         Ok(Self { settings, server_name })
     }
+}
+/// What a text says at its beginning; who answers decides what is in it, so it may not steer the
+/// terminal that it is shown on.
+fn first_line(body: &[u8]) -> String {
+    let body = &body[..body.len().min(SAID_BYTES_MAX)];
+    let text = String::from_utf8_lossy(body);
+    let line = text.trim_start().lines().next().unwrap_or_default().trim_end();
+    line.chars().filter(|c| !c.is_control()).collect()
 }

@@ -86,6 +86,76 @@ async fn a_token_is_asked_for_and_its_change_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_that_is_too_large_is_told_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let freehold = Freehold::start(dir.path(), &[]).await;
+    let form = format!("forget={}", "x".repeat(1 << 20));
+    for path in ["/ring", "/memberlist", "/explain", "/distributor/clients/reset"] {
+        let (status, text) = ask(freehold.admin, "POST", path, "", &form).await;
+        if status == 404 {
+            continue;
+        }
+        let expect = "the form is larger than this page takes\n";
+        assert_eq!((status, text.as_str()), (413, expect), "{path}");
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_read_ends_the_start_before_anything_is_joined() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_freehold"))
+        .args(["-server.http-listen-address=127.0.0.1", "-server.http-listen-port=0"])
+        .args(["-server.grpc-listen-address=127.0.0.1", "-server.grpc-listen-port=0"])
+        .args(["-admin.http-listen-address=127.0.0.1:0", "-store.enabled=false"])
+        // Nobody is there, so that a join before it would be heard of.
+        .args(["-ring.store=etcd", "-etcd.endpoints=127.0.0.1:1"])
+        .arg(format!("-admin.bearer-token-file={}", dir.path().join("none").display()))
+        .output()
+        .expect("runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot read") && told.contains("/none"), "{told}");
+    assert!(!told.contains("ring"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_does_not_fill_the_places_of_operators() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let dir = tempfile::tempdir().expect("a directory");
+    let freehold = Freehold::start(dir.path(), &[]).await;
+    let from = async |address: [u8; 4]| {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind((address, 0).into()).expect("bound");
+        socket.connect(freehold.admin).await.expect("connected")
+    };
+    // Each sends now and then, as one that would keep its place does.
+    let answers = async |stream: &mut tokio::net::TcpStream| {
+        let request = b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        if stream.write_all(request).await.is_err() {
+            return false;
+        }
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.is_ok() && answer.starts_with(b"HTTP/1.1 ")
+    };
+    let mut held = Vec::new();
+    for _ in 0..32 {
+        let mut stream = from([127, 0, 0, 2]).await;
+        assert!(answers(&mut stream).await, "{}", held.len());
+        held.push(stream);
+    }
+    assert!(!answers(&mut from([127, 0, 0, 2]).await).await, "one too many");
+    assert!(answers(&mut from([127, 0, 0, 1]).await).await, "another one comes in");
+    held.pop();
+    wait_for(
+        || freehold.process.log(),
+        async || answers(&mut from([127, 0, 0, 2]).await).await.then_some(()),
+    )
+    .await;
+    let log = freehold.process.log();
+    assert!(log.contains("a connection of an address that has its part is closed"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_sites_name_leads_nowhere() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let dir = tempfile::tempdir().expect("a directory");

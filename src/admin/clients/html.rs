@@ -8,6 +8,7 @@ use super::kind::Words;
 use super::page::{ClientPage, ClientsPage, ROWS_MAX, Refused, Row};
 use super::query_of;
 use crate::admin::overview::reasons;
+use crate::clients::REFUSED_MAX;
 
 #[derive(Template)]
 #[template(path = "clients.html", config = "src/admin/askama.toml")]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::{self, NO_TENANT_QUERIES, Words, words};
 use super::{Name, unknown, with_causes};
+use crate::admin::overview::role::lasting;
 use crate::clients::peers::{Budgets, Reset};
 use crate::clients::{AccountView, Gates, Kind, Terms};
 use crate::distributor::shared;
@@ -54,7 +55,7 @@ pub struct ClientsPage {
     pub limit: Option<ClientLimit>,
     /// The tenant's own budget, where it is kept over all distributors.
     pub tenant_budget: Option<Row>,
-    /// Those that have spent anything lately, the poorest first.
+    /// Those that owe anything, the poorest first, then those that were refused lately.
     pub clients: Vec<Row>,
     /// Gates that did not answer; what they own is missing.
     pub silent_gates: Vec<String>,
@@ -128,6 +129,9 @@ pub struct Row {
     /// Credit that other gates hold, and in how many leases.
     pub leased: u64,
     pub leases: usize,
+    /// Since its owner refused a request of it, if that was within five minutes.
+    #[serde(default)]
+    pub refused_seconds_ago: Option<u64>,
 }
 
 /// What a reset did.
@@ -341,6 +345,7 @@ fn gates(budgets: &Budgets) -> Vec<GateRow> {
 impl Row {
     fn new(client: &str, terms: Terms, owner: Arc<str>, account: Option<AccountView>) -> Self {
         let burst = terms.budget.burst;
+        let refused_ago_ms = account.as_ref().and_then(|account| account.refused_ago_ms);
         let (credit, leased, leases) = match account {
             None => (burst as f64, 0, 0),
             Some(account) => (account.credit, account.leased, account.leases),
@@ -353,7 +358,13 @@ impl Row {
             owner: owner.to_string(),
             leased,
             leases,
+            refused_seconds_ago: refused_ago_ms.map(|ago_ms| ago_ms / 1000),
         }
+    }
+
+    /// When a request of it was refused last, in words.
+    pub fn refused_ago(&self) -> String {
+        self.refused_seconds_ago.map_or_else(String::new, |ago_s| format!("{} ago", lasting(ago_s)))
     }
 
     /// Nobody holds a credit of it.
@@ -412,9 +423,12 @@ mod tests {
         assert!(!full.is_used_up());
         let account = |credit, leased| {
             let client = "c".to_owned();
-            Some(AccountView { client, credit, leased, leases: usize::from(leased > 0) })
+            let leases = usize::from(leased > 0);
+            Some(AccountView { client, credit, leased, leases, refused_ago_ms: Some(61_999) })
         };
         assert!(row(account(0.5, 0)).is_used_up());
         assert!(!row(account(0.5, 3)).is_used_up(), "others still spend of it");
+        assert_eq!(row(account(0.5, 3)).refused_ago(), "1 min 1 s ago");
+        assert_eq!(full.refused_ago(), "");
     }
 }

@@ -20,9 +20,12 @@ use crate::ring::kv::memberlist::gossiping::GossipView;
 use crate::ring::lifecycler::Status;
 use crate::ring::model::InstanceState;
 use crate::ring::{OwnView, Ring, RingStatus};
+use crate::tls::Standing;
 
 /// Of a limit of the instance that is used more than this, somebody should know.
 const NEAR: f64 = 0.8;
+/// A certificate that ends within two weeks is to be looked at, as the alert says.
+const CERTIFICATE_ENDS_SOON_S: i64 = 14 * 86_400;
 /// Gates that a sentence names; the page of clients has them all.
 const NAMED_MAX: usize = 5;
 
@@ -282,19 +285,41 @@ pub fn runtime_file(name: &'static str, status: &ReloadStatus, written_s: Option
     }
 }
 
-/// Certificates by whose they are, and why those in place cannot be used.
-pub fn certificates(name: &'static str, sides: &[(&'static str, Option<String>)]) -> Role {
-    let failing: Vec<_> = sides
-        .iter()
-        .filter_map(|(side, failure)| failure.as_ref().map(|why| format!("{side}: {why}")))
-        .collect();
-    if !failing.is_empty() {
-        let says =
-            format!("the files in place cannot be used, the old ones stay: {}", failing.join("; "));
-        return Role::warn(name, says);
+/// Certificates: whether those in place are used, and when the first of them ends.
+pub fn certificates(name: &'static str, sides: &[Standing], now_s: i64) -> Role {
+    let mut failing = Vec::new();
+    let mut ending: Vec<(i64, &str)> = Vec::new();
+    for Standing { name: side, failure, expires_s } in sides {
+        failing.extend(failure.as_ref().map(|why| format!("{side}: {why}")));
+        ending.extend(expires_s.map(|end_s| (end_s.saturating_sub(now_s), *side)));
     }
-    let sides: Vec<_> = sides.iter().map(|(side, _)| *side).collect();
-    Role::good(name, format!("in force: {}", sides.join(", ")))
+    ending.sort_unstable();
+    let soon = ending.iter().filter(|(left_s, _)| *left_s < CERTIFICATE_ENDS_SOON_S);
+    let mut says: Vec<String> = soon.map(|(left_s, side)| ends(side, *left_s)).collect();
+    if !failing.is_empty() {
+        let failing = failing.join("; ");
+        says.push(format!("the files in place cannot be used, the old ones stay: {failing}"));
+    }
+    let has_ended = ending.first().is_some_and(|(left_s, _)| *left_s <= 0);
+    match (says.is_empty(), has_ended) {
+        (false, true) => Role::bad(name, says.join("; ")),
+        (false, false) => Role::warn(name, says.join("; ")),
+        (true, _) => {
+            let names: Vec<_> = sides.iter().map(|side| side.name).collect();
+            let first =
+                ending.first().map(|(left_s, side)| format!("; first {}", ends(side, *left_s)));
+            Role::good(name, format!("in force: {}{}", names.join(", "), first.unwrap_or_default()))
+        }
+    }
+}
+
+fn ends(side: &str, left_s: i64) -> String {
+    match u64::try_from(left_s) {
+        Ok(left_s) if left_s > 0 => format!("{side} ends in {}", lasting(left_s)),
+        _ => {
+            format!("{side} ended {} ago, so nobody connects by it", lasting(left_s.unsigned_abs()))
+        }
+    }
 }
 
 pub fn gossip(name: &'static str, view: &GossipView) -> Role {
@@ -370,6 +395,47 @@ mod tests {
         check(100.0, 100.0, State::Bad);
         check(1e9, 0.0, State::Good);
         assert_eq!(instance_limits("Limits", &[]).says, "none is set");
+    }
+
+    #[test]
+    fn certificates_are_told_before_they_end_and_when_files_cannot_be_used() {
+        const DAY: i64 = 86_400;
+        let check = |sides: &[(&'static str, Option<&str>, Option<i64>)], state, says: &str| {
+            let sides: Vec<_> = sides
+                .iter()
+                .map(|(name, failure, expires_s)| Standing {
+                    name,
+                    failure: failure.map(str::to_owned),
+                    expires_s: *expires_s,
+                })
+                .collect();
+            let role = certificates("Certificates", &sides, 1000 * DAY);
+            assert_eq!((role.state, role.says.as_str()), (state, says));
+        };
+        let far = ("server_http", None, Some(1090 * DAY));
+        check(
+            &[far, ("upstream", None, None)],
+            State::Good,
+            "in force: server_http, upstream; first server_http ends in 90 d 0 h",
+        );
+        check(&[("upstream", None, None)], State::Good, "in force: upstream");
+        check(
+            &[far, ("server_grpc", None, Some(1014 * DAY))],
+            State::Good,
+            "in force: \
+               server_http, server_grpc; first server_grpc ends in 14 d 0 h",
+        );
+        let soon = ("server_grpc", None, Some(1013 * DAY));
+        check(&[far, soon], State::Warn, "server_grpc ends in 13 d 0 h");
+        let failing = ("server_http", Some("no key"), Some(1090 * DAY));
+        check(
+            &[failing, soon],
+            State::Warn,
+            "server_grpc ends in 13 d 0 h; the files in place cannot be used, the old ones stay: \
+             server_http: no key",
+        );
+        let over = ("server_grpc", None, Some(1000 * DAY - 3600));
+        check(&[over], State::Bad, "server_grpc ended 1 h 0 min ago, so nobody connects by it");
     }
 
     #[test]

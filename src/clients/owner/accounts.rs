@@ -6,6 +6,7 @@
 use hashbrown::HashTable;
 
 use super::ghosts::Ghosts;
+use super::refused::Refused;
 use crate::clients::account::Account;
 use crate::clients::key::KeyHash;
 use crate::ratelimit::Budget;
@@ -60,7 +61,14 @@ pub struct Accounts {
     newest: u32,
     oldest: u32,
     ghosts: Ghosts,
+    pub refused: Refused,
     pub evictions: Evictions,
+}
+
+impl Entry {
+    pub fn hash(&self) -> KeyHash {
+        KeyHash(self.hash)
+    }
 }
 
 impl Accounts {
@@ -72,6 +80,7 @@ impl Accounts {
             newest: NONE,
             oldest: NONE,
             ghosts: Ghosts::default(),
+            refused: Refused::default(),
             evictions: Evictions::default(),
         }
     }
@@ -128,6 +137,7 @@ impl Accounts {
 
     /// Drops the account, with its ghost; `None` when there is neither.
     pub fn remove(&mut self, hash: KeyHash, client: &str) -> Option<Account> {
+        self.refused.forget(hash, client);
         let ghost = self.ghosts.recall(hash.0, i64::MIN);
         match self.index_of(hash, client) {
             Some(at) => Some(self.take_out(at).account),
@@ -151,8 +161,9 @@ impl Accounts {
         taken
     }
 
-    /// Drops the accounts that owe nothing.
+    /// Drops the accounts that owe nothing, and refusals of long ago.
     pub fn sweep(&mut self, now_ns: i64) {
+        self.refused.sweep(now_ns);
         let budget = self.terms.budget;
         let mut at = 0;
         while at < self.entries.len() {
@@ -176,7 +187,7 @@ impl Accounts {
 
     /// Nothing is here, nor remembered.
     pub fn is_idle(&self, now_ns: i64) -> bool {
-        self.entries.is_empty() && self.ghosts.count(now_ns) == 0
+        self.entries.is_empty() && self.refused.is_empty() && self.ghosts.count(now_ns) == 0
     }
 
     fn index_of(&self, hash: KeyHash, client: &str) -> Option<u32> {

@@ -5,7 +5,9 @@
 
 mod accounts;
 mod ghosts;
+mod refused;
 
+use std::cmp::Ordering as Order;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use crate::ratelimit::Budget;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 pub use accounts::{Evictions, Start, Terms};
+pub use refused::REFUSED_MAX;
 
 use accounts::Accounts;
 
@@ -52,6 +55,8 @@ pub struct AccountView {
     /// Credit that peers hold.
     pub leased: u64,
     pub leases: usize,
+    /// How long ago its owner refused a request of it, if that was lately.
+    pub refused_ago_ms: Option<u64>,
 }
 
 /// When a charge was made, as an account wants to know it.
@@ -97,7 +102,7 @@ impl Owner {
             }
             Ok(Made { slot, at_ns: now_ns })
         };
-        self.with(budget, now_ns, start, spend)
+        self.with_noted(budget, now_ns, start, spend, Result::is_err)
     }
 
     pub fn give_back(&self, key: Key<'_>, hash: KeyHash, n: u64, made: Made, now_ns: i64) {
@@ -150,7 +155,7 @@ impl Owner {
             }
             Ok(lease)
         };
-        self.with(budget, now_ns, start, grant)
+        self.with_noted(budget, now_ns, start, grant, Result::is_err)
     }
 
     /// A peer tells what it holds.
@@ -207,18 +212,23 @@ impl Owner {
         moving
     }
 
-    /// The account as it stands; `None` while nothing of its budget is owed.
+    /// The account as it stands; `None` while nothing of its budget is owed, and nothing of it was
+    /// refused lately.
     pub fn view(&self, key: Key<'_>, hash: KeyHash, now_ns: i64) -> Option<AccountView> {
         let group = self.find(key)?;
         let mut accounts = lock(&group.accounts);
         let budget = accounts.terms().budget;
-        accounts.find(hash, key.client)?;
+        let refused_ago_ns = accounts.refused.ago_ns(hash, key.client, now_ns);
+        if accounts.find(hash, key.client).is_none() {
+            return Some(AccountView::full(key.client, budget, refused_ago_ns?));
+        }
         let account = accounts.get(hash, key.client, now_ns, || Start::Full);
         account.advance(budget, now_ns);
-        Some(AccountView::of(key.client, account))
+        Some(AccountView::of(key.client, account, refused_ago_ns))
     }
 
-    /// The accounts with the least credit, up to `len_max`, the poorest first.
+    /// The accounts with the least credit, up to `len_max`, the poorest first; after those that owe
+    /// something those that were refused lately.
     pub fn poorest(
         &self,
         kind: Kind,
@@ -230,14 +240,21 @@ impl Owner {
         let mut accounts = lock(&group.accounts);
         let budget = accounts.terms().budget;
         accounts.advance_all(now_ns);
+        let refused = &accounts.refused;
         let owes = accounts.iter().filter(|entry| !entry.account.is_full(budget));
-        let mut views: Vec<_> =
-            owes.map(|entry| AccountView::of(&entry.client, &entry.account)).collect();
+        let mut views: Vec<_> = owes
+            .map(|entry| {
+                let refused_ago_ns = refused.ago_ns(entry.hash(), &entry.client, now_ns);
+                AccountView::of(&entry.client, &entry.account, refused_ago_ns)
+            })
+            .collect();
+        for (hash, client, ago_ns) in refused.lately(now_ns) {
+            if accounts.find(hash, client).is_none_or(|account| account.is_full(budget)) {
+                views.push(AccountView::full(client, budget, ago_ns));
+            }
+        }
         drop(accounts);
-        let by_credit = |a: &AccountView, b: &AccountView| {
-            a.credit.total_cmp(&b.credit).then_with(|| a.client.cmp(&b.client))
-        };
-        views.sort_unstable_by(by_credit);
+        views.sort_unstable_by(AccountView::by_need);
         views.truncate(len_max);
         views
     }
@@ -307,12 +324,28 @@ impl Owner {
         start: impl FnOnce() -> Start,
         act: impl FnOnce(&mut Account) -> T,
     ) -> T {
+        self.with_noted(budget, now_ns, start, act, |_| false)
+    }
+
+    /// The same, noting what `is_refused` says was refused.
+    fn with_noted<T>(
+        &self,
+        budget: KeyedTerms<'_>,
+        now_ns: i64,
+        start: impl FnOnce() -> Start,
+        act: impl FnOnce(&mut Account) -> T,
+        is_refused: impl FnOnce(&T) -> bool,
+    ) -> T {
         let KeyedTerms { key, hash, terms } = budget;
         match self.group(key, terms) {
             Some(group) => {
                 let mut accounts = lock(&group.accounts);
                 accounts.set_terms(terms, now_ns);
-                act(accounts.get(hash, key.client, now_ns, start))
+                let outcome = act(accounts.get(hash, key.client, now_ns, start));
+                if is_refused(&outcome) {
+                    accounts.refused.note(hash, key.client, now_ns);
+                }
+                outcome
             }
             None => {
                 self.untracked_total.fetch_add(1, Ordering::Relaxed);
@@ -386,13 +419,34 @@ impl Group {
 }
 
 impl AccountView {
-    fn of(client: &str, account: &Account) -> Self {
+    fn of(client: &str, account: &Account, refused_ago_ns: Option<u64>) -> Self {
         Self {
             client: client.to_owned(),
             credit: account.credit(),
             leased: account.leased(),
             leases: account.leases().count(),
+            refused_ago_ms: refused_ago_ns.map(|ago_ns| ago_ns / 1_000_000),
         }
+    }
+
+    /// Of one that owes nothing.
+    fn full(client: &str, budget: Budget, refused_ago_ns: u64) -> Self {
+        Self {
+            client: client.to_owned(),
+            credit: budget.burst as f64,
+            leased: 0,
+            leases: 0,
+            refused_ago_ms: Some(refused_ago_ns / 1_000_000),
+        }
+    }
+
+    /// The least credit first, and of the same credit who was refused last.
+    pub fn by_need(&self, other: &Self) -> Order {
+        let refused = |view: &Self| view.refused_ago_ms.unwrap_or(u64::MAX);
+        let by_credit = self.credit.total_cmp(&other.credit);
+        by_credit
+            .then_with(|| refused(self).cmp(&refused(other)))
+            .then_with(|| self.client.cmp(&other.client))
     }
 }
 
@@ -410,3 +464,57 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(all(test, feature = "model"))]
 mod models;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::key::{KEY_SECRET_BYTES, KeyHasher};
+    use refused::REFUSED_SHOWN_NS;
+
+    const S: i64 = 1_000_000_000;
+    const TERMS: Terms = Terms { budget: Budget { rate: 10.0, burst: 20 }, tracked_max: 1000 };
+
+    fn budget<'a>(hasher: &KeyHasher, client: &'a str) -> KeyedTerms<'a> {
+        let key = Key { kind: Kind::ClientWrites, tenant: "t", client };
+        KeyedTerms { key, hash: hasher.hash(key), terms: TERMS }
+    }
+
+    fn top(owner: &Owner, now_ns: i64) -> Vec<(String, f64, Option<u64>)> {
+        let views = owner.poorest(Kind::ClientWrites, "t", 10, now_ns).into_iter();
+        views.map(|view| (view.client, view.credit, view.refused_ago_ms)).collect()
+    }
+
+    #[test]
+    fn who_was_refused_is_listed_though_nothing_is_owed_any_more() {
+        let (owner, hasher) = (Owner::default(), KeyHasher::new([5; KEY_SECRET_BYTES]));
+        let spend = |client: &str, n: u64, now_ns: i64| {
+            owner.spend(budget(&hasher, client), n, now_ns, || Start::Full).is_ok()
+        };
+        assert!(spend("greedy", 20, 0) && !spend("greedy", 5, 0));
+        let asked = Wish { spend: 21, ..Wish::default() };
+        assert!(owner.grant(budget(&hasher, "afar"), asked, Holder(1), S, || Start::Full).is_err());
+        assert!(spend("thrifty", 1, 0));
+        let row = |client: &str, credit: f64, ago_ms| (client.to_owned(), credit, ago_ms);
+        assert_eq!(
+            top(&owner, S),
+            [row("greedy", 10.0, Some(1000)), row("afar", 20.0, Some(0))],
+            "who owes nothing and was not refused is not there"
+        );
+        // All is full again, and swept.
+        owner.sweep(60 * S);
+        assert_eq!(owner.counts().accounts, 0);
+        let shown = [row("afar", 20.0, Some(59_000)), row("greedy", 20.0, Some(60_000))];
+        assert_eq!(top(&owner, 60 * S), shown, "who was refused last stands first");
+        let KeyedTerms { key, hash, .. } = budget(&hasher, "greedy");
+        let view = owner.view(key, hash, 60 * S).expect("it is known");
+        assert_eq!((view.credit, view.refused_ago_ms), (20.0, Some(60_000)));
+        assert!(!owner.reset(key, hash), "nothing was owed");
+        assert_eq!(top(&owner, 60 * S), [row("afar", 20.0, Some(59_000))], "it is forgiven");
+        // Then nothing is kept of it.
+        let end_ns = S + REFUSED_SHOWN_NS;
+        assert_eq!(top(&owner, end_ns).len(), 1);
+        assert_eq!(top(&owner, end_ns + 1), []);
+        owner.sweep(end_ns + 1);
+        assert!(owner.groups().is_empty());
+    }
+}

@@ -83,10 +83,7 @@ impl Budgets {
                 None => top.silent.push(id),
             }
         }
-        let by_credit = |(_, a): &(Id, AccountView), (_, b): &(Id, AccountView)| {
-            a.credit.total_cmp(&b.credit).then_with(|| a.client.cmp(&b.client))
-        };
-        top.accounts.sort_by(by_credit);
+        top.accounts.sort_by(|(_, a), (_, b)| a.by_need(b));
         top.accounts.truncate(len_max);
         top.silent.sort_unstable();
         top

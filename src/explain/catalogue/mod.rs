@@ -1,7 +1,7 @@
 //! Every error text that a client can see, with a stable id: what it means and what to do.
 //!
-//! One table, of which `docs/errors.md` is printed, the page `/explain` reads, and a log line
-//! can name the id. Texts stand here as their senders word them, with holes for what varies:
+//! One table, of which `docs/errors.md` is printed, which the page `/explain` reads, and by which
+//! a log line names the id. Texts stand here as their senders word them, with holes for what varies:
 //! `{limit#}` is a number, `{metric"}` a text in Go's quotes, `{advice}` anything.
 //!
 //! What must hold: an id never changes its meaning and is never used again; every text has one
@@ -137,6 +137,12 @@ impl Catalogue {
         }
         kept.sort_by_key(|one| one.place.start);
         kept
+    }
+
+    /// The ids of the errors in a text, from the outermost to the cause, with commas between them.
+    pub fn ids(&self, text: &str) -> Option<String> {
+        let ids: Vec<&str> = self.recognise(text).into_iter().map(|one| one.entry).collect();
+        (!ids.is_empty()).then(|| ids.join(","))
     }
 }
 

@@ -121,7 +121,12 @@ impl Inner {
                 now_ns,
                 |untold| {
                     let request_id = trail.and_then(Trail::id);
-                    tracing::warn!(request_id, untold, "a request without an address is refused");
+                    tracing::warn!(
+                        request_id,
+                        untold,
+                        error_id = answer::NO_ADDRESS.error_id,
+                        "a request without an address is refused"
+                    );
                 },
             );
             return Err(Box::new(answer::no_address(class)));
@@ -155,6 +160,7 @@ impl Inner {
                         class,
                         request_id,
                         untold,
+                        error_id = answer::DENIED.error_id,
                         "a request of a denied address is refused"
                     );
                 },
@@ -163,9 +169,10 @@ impl Inner {
                 |log| &mut log.over_limit[limiter as usize],
                 now_ns,
                 |untold| {
+                    let error_id = answer::told(limiter).error_id;
                     let limiter = limiter.as_str();
                     tracing::warn!(
-                        class, limiter, address_key = %key, request_id, untold,
+                        class, limiter, address_key = %key, request_id, untold, error_id,
                         "refused at the front door"
                     );
                 },
@@ -230,6 +237,70 @@ impl Drop for Visit {
         if let Some(pass) = self.pass.take() {
             let outcome = self.inner.door.outcome_of_abort(self.class);
             self.inner.door.leave(pass, outcome, self.inner.clock.steady_ns());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::catalogue::Catalogue;
+    use crate::front_door::config::{ClassConfig, FrontDoorConfig, Limiter};
+    use crate::front_door::networks::Network;
+    use crate::telemetry::testing::logged;
+
+    /// A request to `path`, from `peer` if that is known.
+    fn request(path: &str, peer: Option<&str>) -> Request<()> {
+        let mut request = Request::builder().uri(path).body(()).expect("a request");
+        if let Some(peer) = peer {
+            let peer: SocketAddr = peer.parse().expect("an address");
+            request.extensions_mut().insert(ConnectInfo(peer));
+        }
+        request
+    }
+
+    #[test]
+    fn every_refusal_is_told_by_the_id_of_what_its_sender_reads() {
+        let class = ClassConfig {
+            failures_per_minute: 1,
+            requests_per_credential_per_minute: 1,
+            ..ClassConfig::default()
+        };
+        let config = FrontDoorConfig {
+            deny: vec![Network::parse("10.0.0.9").expect("a network")],
+            query: class.clone(),
+            write: ClassConfig { requests_per_address_per_minute: 1, ..ClassConfig::default() },
+            ..FrontDoorConfig::default()
+        };
+        config.validate().expect("a good configuration");
+        let door = Arc::new(FrontDoor::new(&config, b"a salt of a test"));
+        let routes = Routes::default();
+        let edge = FrontDoorEdge::new(door, Clock::start(), routes, RateLimitHeaders::Off);
+        let told = |class, request: Request<()>| {
+            let mut refused = None;
+            let lines = logged(|| {
+                // The first one may be let in; what it holds is kept while others come.
+                let _passes: Vec<Pass> = std::iter::repeat_with(|| edge.0.enter(class, &request))
+                    .take(1000)
+                    .map_while(|entered| entered.map_err(|answer| refused = Some(answer)).ok())
+                    .collect();
+            });
+            assert!(refused.is_some(), "let in a thousand times");
+            lines[0]["error_id"].as_str().expect("an id").to_owned()
+        };
+        let (query, write) = (RouteClass::Query, RouteClass::Write);
+        assert_eq!(told(query, request("/", None)), "front-door-no-address");
+        assert_eq!(told(query, request("/", Some("10.0.0.9:1"))), "front-door-denied");
+        assert_eq!(told(query, request("/", Some("10.0.0.1:1"))), "front-door-failures");
+        assert_eq!(told(write, request("/", Some("10.0.0.1:1"))), "front-door-address");
+    }
+
+    #[test]
+    fn the_ids_are_those_of_the_texts() {
+        let catalogue = Catalogue::new();
+        let limiters = [Limiter::Failures, Limiter::Address, Limiter::Credential].map(answer::told);
+        for told in limiters.into_iter().chain([answer::DENIED, answer::NO_ADDRESS]) {
+            assert_eq!(catalogue.ids(told.text).as_deref(), Some(told.error_id));
         }
     }
 }

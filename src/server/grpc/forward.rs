@@ -243,11 +243,13 @@ impl Line {
         tenant: &TenantId,
         received: Received,
         body: Bytes,
+        span: &Span,
     ) -> Result<WriteResponse, PushError> {
         let Received { frame: received, message, held: _held } = received;
         let Judged { forward, settle } = (edge.ingester().judge)(tenant, &body)?;
         // What was decompressed is not charged, so it does not wait with the frame.
         drop(body);
+        span.text("freehold.forwarded", forwarded(&forward));
         let frame = match forward {
             Forward::Whole => received,
             Forward::Rest(rest) => {
@@ -258,7 +260,14 @@ impl Line {
             Forward::Nothing => return settle(Told::Stored).map(stored),
         };
         drop(message);
-        match self.exchange(frame).await {
+        let call = span.child(Kind::Client, "upstream");
+        let answered = self.exchange(frame).await;
+        match &answered {
+            Ok(answer) => call.text("freehold.told", told_as(told_in(answer))),
+            Err(unanswered) => call.fail(&unanswered.text),
+        }
+        drop(call);
+        match answered {
             Ok(answer) => {
                 let told = told_in(&answer);
                 match settle(told) {

@@ -42,6 +42,7 @@ pub use serve::serve;
 
 use super::client_header::ClientHeader;
 use super::drain::Drain;
+use super::durations::Durations;
 use super::push_log::PushLog;
 use super::room::{Held, Room};
 use super::seam::{BudgetCalls, IngesterCalls, PushError, Pushed, Work, WorkLost};
@@ -99,6 +100,8 @@ struct Edge {
     budgets: OnceLock<BudgetsEdge>,
     /// Empty where nobody traces.
     tracer: OnceLock<Tracer>,
+    /// Empty where nobody measures.
+    durations: OnceLock<Durations>,
     work: Work,
     health: HealthService,
     drain: Drain,
@@ -128,9 +131,23 @@ impl GrpcEdge {
     ) -> Self {
         let pushes = PushLog::new(settings.clients.clone());
         let health = health.service();
-        let budgets = OnceLock::new();
-        let tracer = OnceLock::new();
-        Self(Arc::new(Edge { settings, ingester, budgets, tracer, work, health, drain, pushes }))
+        Self(Arc::new(Edge {
+            settings,
+            ingester,
+            budgets: OnceLock::new(),
+            tracer: OnceLock::new(),
+            durations: OnceLock::new(),
+            work,
+            health,
+            drain,
+            pushes,
+        }))
+    }
+
+    /// Measures calls. Once; a second time has no effect.
+    pub fn with_durations(self, durations: Durations) -> Self {
+        self.0.durations.get_or_init(|| durations);
+        self
     }
 
     /// Begins spans over calls. Once; a second time has no effect.
@@ -158,7 +175,12 @@ impl Service<Request<Body>> for GrpcEdge {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let edge = Arc::clone(&self.0);
         Box::pin(async move {
+            let durations = edge.durations.get();
+            let timed = durations.and_then(|durations| durations.call(request.uri().path()));
             let outcome = edge.answer(request).await;
+            if let Some(timed) = timed {
+                timed.called(&outcome);
+            }
             Ok(outcome.unwrap_or_else(|status| answer::status_only(&status)))
         })
     }

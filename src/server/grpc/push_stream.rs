@@ -24,10 +24,13 @@ use super::intake::{Intake, Received};
 use super::messages::WriteResponse;
 use super::{Edge, header_values};
 use crate::server::drain::Drain;
+use crate::server::durations::Durations;
 use crate::server::seam::{PushError, Pushed};
 use crate::server::status::{GrpcStatus, stream_answer};
 use crate::server::stream_auth::check_message_tenant;
+use crate::server::trails::{StreamTrail, end_message};
 use crate::tenant::{TenantId, TenantIdError};
+use crate::trail::{Kind, Span};
 use crate::wire::encoding::Encoding;
 use crate::wire::stream::StreamWriteRequest;
 
@@ -40,6 +43,8 @@ pub struct PushStream {
     name: Option<String>,
     /// The way on, where there is an upstream.
     line: Option<Line>,
+    /// Where messages have spans.
+    trail: Option<StreamTrail>,
 }
 
 impl PushStream {
@@ -56,12 +61,13 @@ impl PushStream {
             edge.settings.stream_keys.check(signed, &signatures)?;
         }
         let drain = edge.drain.clone();
+        let trail = StreamTrail::open(edge.tracer.get(), headers);
         let line = edge.settings.upstream.as_ref().map(|upstream| {
             let within = edge.settings.stream_answer_within;
             Line::new(upstream.clone(), headers.clone(), encoding, within)
         });
         let intake = if line.is_some() { intake.keeping_frames() } else { intake };
-        Ok(Self { edge, drain, encoding, intake, name, line })
+        Ok(Self { edge, drain, encoding, intake, name, line, trail })
     }
 
     /// Waits for the next message and answers it, or ends the stream.
@@ -81,7 +87,14 @@ impl PushStream {
             received = self.intake.next() => received,
         };
         let answer = match received {
-            Ok(Some(received)) => self.answer(received).await?,
+            Ok(Some(received)) => {
+                let timed = self.edge.durations.get().map(Durations::message);
+                let answer = self.answer(received).await?;
+                if let Some(timed) = timed {
+                    timed.coded(answer.code);
+                }
+                answer
+            }
             Ok(None) => return Ok(Step::End(GrpcStatus::ok())),
             // Its sender tries again, here or at another replica; the stream goes on.
             Err(FrameError::NoRoom(error)) => {
@@ -105,15 +118,33 @@ impl PushStream {
             Err(error) => return Ok(refused(PushError::Plain { text: error.to_string() })),
         };
         let body = body_of(&received.message, request.request);
+        let span = match &self.trail {
+            Some(trail) => trail.message(&tenant, body.len()),
+            None => Span::default(),
+        };
+        let answer = self.push(tenant, received, body, &span).await;
+        end_message(&span, answer.code, &answer.message);
+        Ok(answer)
+    }
+
+    async fn push(
+        &mut self,
+        tenant: TenantId,
+        received: Received,
+        body: Bytes,
+        span: &Span,
+    ) -> WriteResponse {
         if let Some(line) = &mut self.line {
-            let pushed = line.push(&self.edge, &tenant, received, body).await;
-            return Ok(pushed.unwrap_or_else(refused));
+            let pushed = line.push(&self.edge, &tenant, received, body, span).await;
+            return pushed.unwrap_or_else(refused);
         }
+        let storing = span.child(Kind::Internal, "store");
         let outcome = match self.edge.push(tenant, body, received.held).await {
             Ok(outcome) => outcome,
             Err(lost) => Err(PushError::Plain { text: lost.to_string() }),
         };
-        Ok(outcome.map_or_else(refused, stored))
+        drop(storing);
+        outcome.map_or_else(refused, stored)
     }
 }
 

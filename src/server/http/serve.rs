@@ -148,6 +148,7 @@ impl Speaking {
         mut drain: Drain,
     ) -> hyper::Result<()> {
         let (peer, certificate) = (connection.peer_address(), connection.peer_certificate());
+        let aged = connection.aged();
         let trails = self.trails;
         let service = service_fn(move |mut request: Request<Incoming>| {
             let mut router = router.clone();
@@ -168,12 +169,12 @@ impl Speaking {
         let serving = self.http1.serve_connection(TokioIo::new(connection), service);
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
-            outcome = serving.as_mut() => outcome,
-            () = drain.started() => {
-                serving.as_mut().graceful_shutdown();
-                serving.await
-            }
+            outcome = serving.as_mut() => return outcome,
+            () = drain.started() => {}
+            () = aged => {}
         }
+        serving.as_mut().graceful_shutdown();
+        serving.await
     }
 
     async fn serve_http2(
@@ -183,6 +184,7 @@ impl Speaking {
         mut drain: Drain,
     ) -> hyper::Result<()> {
         let (peer, certificate) = (connection.peer_address(), connection.peer_certificate());
+        let aged = connection.aged();
         let requests = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&requests);
         let trails = self.trails;
@@ -207,6 +209,7 @@ impl Speaking {
             outcome = serving.as_mut() => return outcome,
             () = drain.started() => {}
             () = unused(&requests, self.idle_max) => {}
+            () = aged => {}
         }
         // Requests under way are answered; a client with more comes by another connection.
         serving.as_mut().graceful_shutdown();

@@ -169,11 +169,12 @@ fn encode_account(account: &AccountView) -> proto::Account {
         credit: account.credit,
         leased: account.leased,
         leases: account.leases as u64,
+        refused_ago_ms: account.refused_ago_ms,
     }
 }
 
 fn decode_account(account: proto::Account) -> Result<AccountView, BudgetsError> {
-    let proto::Account { client, credit, leased, leases } = account;
+    let proto::Account { client, credit, leased, leases, refused_ago_ms } = account;
     if !client.is_empty() && !is_client(&client) {
         return Err(BudgetsError::Name { what: "client" });
     }
@@ -182,6 +183,7 @@ fn decode_account(account: proto::Account) -> Result<AccountView, BudgetsError> 
         credit: finite(credit)?,
         leased,
         leases: usize::try_from(leases).unwrap_or(usize::MAX),
+        refused_ago_ms,
     })
 }
 

@@ -43,6 +43,7 @@ fn the_longest_batch_and_list_fit_a_message() {
         credit: f64::MIN,
         leased: u64::MAX,
         leases: usize::MAX,
+        refused_ago_ms: Some(u64::MAX),
     };
     let accounts = vec![account; LIST_LEN_MAX];
     let bytes = encode_list_reply(&accounts);
@@ -233,7 +234,9 @@ proptest! {
         let list = ListRequest { kind: key.kind, tenant: key.tenant.clone(), len_max };
         prop_assert_eq!(decode_list_request(&encode_list_request(&list)), Ok(list));
         let client = key.client.to_string();
-        let account = AccountView { client, credit, leased, leases: leases as usize };
+        let leases = leases as usize;
+        let refused_ago_ms = (leased % 2 == 0).then_some(leased);
+        let account = AccountView { client, credit, leased, leases, refused_ago_ms };
         let accounts = vec![account.clone(); 2];
         prop_assert_eq!(decode_list_reply(&encode_list_reply(&accounts)), Ok(accounts));
         for shown in [Shown::NotOwner, Shown::Account(None), Shown::Account(Some(account))] {

@@ -5,6 +5,7 @@
 //! to `target/pictures`.
 
 mod devtools;
+mod others;
 mod walk;
 
 use std::path::PathBuf;

@@ -32,6 +32,7 @@ pub const SERIES: &[(&str, &str)] = &[
     (r#"freehold_ingester_settings_check_failing{$A}"#, "0+0x100"),
     (r#"memberlist_client_cluster_members_count{$A}"#, "17+0x100"),
     (r#"memberlist_client_cluster_members_count{$B}"#, "17+0x100"),
+    (r#"freehold_gossip_refused_total{$A, reason="label"}"#, "0+0x100"),
     // What lies behind.
     (r#"freehold_upstream_reachable{$A}"#, "1+0x100"),
     (r#"freehold_distributor_upstream_reachable{$B}"#, "1+0x100"),

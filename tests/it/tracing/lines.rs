@@ -89,6 +89,8 @@ async fn lines_about_requests_have_the_keys_that_the_page_lists() {
         assert!(OF_ALL.iter().all(|key| line.get(key).is_some()), "{line}");
     }
     let documented = documented();
+    let errors = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/errors.md");
+    let errors = std::fs::read_to_string(errors).expect("the page");
     for (message, name) in [
         ("write refused", "bad"),
         ("query refused", "lost"),
@@ -103,6 +105,11 @@ async fn lines_about_requests_have_the_keys_that_the_page_lists() {
         let keys = keys.into_iter().filter(|key| !OF_ALL.contains(&key.as_str()));
         let strange: Vec<_> = keys.filter(|key| !documented[message].contains(key)).collect();
         assert!(strange.is_empty(), "{message} has keys that the page does not list: {strange:?}");
+        if message.contains("refused") {
+            let ids = line["error_id"].as_str().unwrap_or_else(|| panic!("no id: {line}"));
+            let is_explained = |id: &str| errors.contains(&format!("\n### {id}\n"));
+            assert!(ids.split(',').all(is_explained), "{line}");
+        }
     }
     // Those that a run does not make at will are in the page, too.
     for message in ["slow write", "slow push", "a request of a denied address is refused"] {

@@ -28,10 +28,10 @@ use prost::Message as _;
 use tokio::task::JoinSet;
 
 use super::cluster::request;
-use super::pass_through::fake::{Fake, framed, ok_head, ok_trailers, patiently};
+use super::pass_through::fake::{Fake, framed, head_with, ok_head, ok_trailers, patiently};
 use super::ports::Port;
 use super::process::{http, now_ms};
-use super::sidecar::Sidecar;
+use super::sidecar::{PUSH_STREAM, Sidecar, Stream, TENANT, WORKER};
 use super::upstream::ingester::UpstreamIngester;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -267,6 +267,68 @@ async fn a_push_through_gate_and_sidecar_is_one_trace_whichever_header_began_it(
         let state = if header.starts_with("traceparent") { "vendor=1" } else { "" };
         assert_eq!((write.trace_state.as_str(), call.trace_state.as_str()), (state, state));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_message_of_a_push_stream_is_a_span_of_whoever_opened_it() {
+    let collector = Collector::start().await;
+    let address = collector.fake.address;
+    let upstream = UpstreamIngester::start().await;
+    let sidecar = Sidecar::with(upstream.address, |config| traced(config, address, 1.0)).await;
+    let mut sidecar = sidecar.running().await;
+    let opening = |sampled: &str| {
+        let mut head = head_with(PUSH_STREAM, "x-scope-orgid", WORKER);
+        let caller = format!("00-{TRACE}-{CALLER}-{sampled}");
+        head.headers_mut().insert("traceparent", caller.parse().expect("a value"));
+        head
+    };
+    let mut stream = Stream::over(sidecar.client.open(opening("01")).await);
+    assert_eq!(stream.exchange(0..3).await.code, 200);
+    stream.send_bytes(framed(b"\x0a"));
+    assert_eq!(stream.answer().await.expect("an answer").code, 400);
+    assert_eq!(stream.exchange(0..2).await.code, 200);
+    // Its opener has decided that nothing of it is recorded.
+    let mut untold = Stream::over(sidecar.client.open(opening("00")).await);
+    assert_eq!(untold.exchange(0..3).await.code, 200);
+    drop((stream, untold));
+    sidecar.app.stop().await.expect("stops");
+
+    let messages = collector.spans("freehold-ingester", "message");
+    let behind = collector.spans("freehold-ingester", "upstream");
+    assert_eq!((messages.len(), behind.len()), (2, 2), "{messages:?}");
+    for (message, call) in messages.iter().zip(&behind) {
+        assert_eq!(
+            (hex(&message.trace_id), hex(&message.parent_span_id)),
+            (TRACE.into(), CALLER.into())
+        );
+        assert_eq!((call.parent_span_id.clone(), call.kind), (message.span_id.clone(), CLIENT));
+        assert_eq!(message.kind, SERVER);
+        let told = notes(message);
+        let note = |name: &str| told[name].as_str();
+        assert_eq!((note("rpc.method"), note("http.response.status_code")), ("PushStream", "200"));
+        assert_eq!((note("freehold.tenant"), note("freehold.forwarded")), (TENANT, "whole"));
+        assert_eq!(notes(call)["freehold.told"], "stored");
+    }
+    assert_ne!(messages[0].span_id, messages[1].span_id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_recorded_stream_as_many_messages_are_recorded_as_the_ratio_says() {
+    let collector = Collector::start().await;
+    let address = collector.fake.address;
+    let upstream = UpstreamIngester::start().await;
+    let sidecar = Sidecar::with(upstream.address, |config| traced(config, address, 0.0)).await;
+    let mut sidecar = sidecar.running().await;
+    let mut head = head_with(PUSH_STREAM, "x-scope-orgid", WORKER);
+    let caller = format!("00-{TRACE}-{CALLER}-01");
+    head.headers_mut().insert("traceparent", caller.parse().expect("a value"));
+    let mut stream = Stream::over(sidecar.client.open(head).await);
+    for _ in 0..20 {
+        assert_eq!(stream.exchange(0..3).await.code, 200);
+    }
+    drop(stream);
+    sidecar.app.stop().await.expect("stops");
+    assert!(collector.is_silent());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

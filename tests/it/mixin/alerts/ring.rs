@@ -392,4 +392,37 @@ min by (cluster, job) (
             },
         ],
     },
+    Alert {
+        name: "FreeholdGossipRefuses",
+        severity: Severity::Warning,
+        hold_m: 10,
+        expr: "sum by (cluster, job, instance, reason) (rate(freehold_gossip_refused_total[5m])) > 0",
+        summary: "{{ $labels.instance }} does not listen to some of the gossip: \
+                  {{ $labels.reason }}.",
+        means: "Strangers speak at the port, or settings of members differ, and then they do not \
+                see each other's changes.",
+        cases: &[
+            Case {
+                what: "another label next door",
+                series: &[
+                    (r#"freehold_gossip_refused_total{$A, reason="label"}"#, "0+30x60"),
+                    (r#"freehold_gossip_refused_total{$A, reason="malformed"}"#, "0+0x60"),
+                ],
+                at_m: 20,
+                expect: &[Fired {
+                    labels: r#"$A, reason="label""#,
+                    summary: "a does not listen to some of the gossip: label.",
+                }],
+            },
+            Case {
+                what: "one that came once",
+                series: &[(
+                    r#"freehold_gossip_refused_total{$A, reason="malformed"}"#,
+                    "0+0x10 3+0x60",
+                )],
+                at_m: 17,
+                expect: &[],
+            },
+        ],
+    },
 ];

@@ -39,6 +39,21 @@ pub const DASHBOARD: Dashboard = Dashboard {
         Row {
             title: "Answers",
             panels: &[
+                lines(
+                    "How long queries take",
+                    "Median and 99th percentile to the head of the answer, by route, whoever answers.",
+                    "s",
+                    &[
+                        q(
+                            "histogram_quantile(0.99, sum by (le, route) (rate(cortex_request_duration_seconds_bucket{@I, route=~\".*api_v1_(query|query_range|query_exemplars|read|series|labels|label_name_values|metadata)|/cortex.Ingester/(Query|Label|Metrics).*\"}[@R])))",
+                            "p99 {{route}}",
+                        ),
+                        q(
+                            "histogram_quantile(0.5, sum by (le, route) (rate(cortex_request_duration_seconds_bucket{@I, route=~\".*api_v1_(query|query_range|query_exemplars|read|series|labels|label_name_values|metadata)|/cortex.Ingester/(Query|Label|Metrics).*\"}[@R])))",
+                            "median {{route}}",
+                        ),
+                    ],
+                ),
                 stacked(
                     "By what answered",
                     "downstream; shared with another that asked the same; our own cache.",

@@ -148,6 +148,21 @@ pub const DASHBOARD: Dashboard = Dashboard {
             title: "Under way",
             panels: &[
                 lines(
+                    "How long writes take",
+                    "Median and 99th percentile to the head of the answer, by route; of a push stream by message.",
+                    "s",
+                    &[
+                        q(
+                            "histogram_quantile(0.99, sum by (le, route) (rate(cortex_request_duration_seconds_bucket{@I, route=~\"/cortex.Ingester/Push.*|.*_push|.*_otlp_v1_metrics\"}[@R])))",
+                            "p99 {{route}}",
+                        ),
+                        q(
+                            "histogram_quantile(0.5, sum by (le, route) (rate(cortex_request_duration_seconds_bucket{@I, route=~\"/cortex.Ingester/Push.*|.*_push|.*_otlp_v1_metrics\"}[@R])))",
+                            "median {{route}}",
+                        ),
+                    ],
+                ),
+                lines(
                     "Pushes under way",
                     "At the distributor now, at the ingester the most in the last minute.",
                     "short",
