@@ -2,7 +2,6 @@
 
 use crate::clock::Now;
 use crate::ingester::Ingester;
-use crate::ingester::listing::sorted;
 use crate::ingester::standing::Unknown;
 use crate::ingester::tenants::Tenant;
 use crate::limits::NO_LIMIT;
@@ -65,9 +64,10 @@ impl Ingester {
     /// Tenants with series, most series first, as Cortex lists them.
     pub fn all_user_stats(&self) -> Vec<(TenantId, UserStats)> {
         let tenants = self.tenants.all();
-        sorted(&tenants, |tenant| !tenant.series.counts().series.in_memory)
-            .map(|tenant| (tenant.id.clone(), stats(tenant)))
-            .collect()
+        let mut all: Vec<_> =
+            tenants.iter().map(|tenant| (tenant.id.clone(), stats(tenant))).collect();
+        all.sort_by(|(a_id, a), (b_id, b)| b.series.cmp(&a.series).then(a_id.cmp(b_id)));
+        all
     }
 
     /// Whether active counts are still filling up after a start: a series is active only once
@@ -81,7 +81,10 @@ impl Ingester {
     /// Every tenant with its limit in force, by name.
     pub fn tenant_views(&self, now: Now) -> Vec<TenantView> {
         let tenants = self.tenants.all();
-        sorted(&tenants, |_| 0).map(|tenant| self.tenant_view(tenant, now)).collect()
+        let mut views: Vec<_> =
+            tenants.iter().map(|tenant| self.tenant_view(tenant, now)).collect();
+        views.sort_by(|a, b| a.tenant.cmp(&b.tenant));
+        views
     }
 
     pub(super) fn tenant_view(&self, tenant: &Tenant, now: Now) -> TenantView {
